@@ -1,0 +1,38 @@
+"""keras_transformer: "Attention Is All You Need" for Keras 3 on TensorFlow, from text files to a translation service."""
+
+import keras as _keras
+
+if _keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "keras_transformer needs Keras on its TensorFlow backend. "
+        f"Received: backend={_keras.backend.backend()!r}. Set the environment variable KERAS_BACKEND=tensorflow "
+        "before Keras is imported."
+    )
+
+from keras_transformer.config import Config, ConfigError, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from keras_transformer.losses import SmoothedCrossEntropy
+from keras_transformer.metrics import NegativeLogLikelihood, Perplexity, TokenAccuracy
+from keras_transformer.model import Transformer
+from keras_transformer.presets import PRESETS, preset
+from keras_transformer.recipes import load_recipe
+from keras_transformer.schedule import TransformerSchedule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PRESETS",
+    "Config",
+    "ConfigError",
+    "DataConfig",
+    "DecodeConfig",
+    "ModelConfig",
+    "NegativeLogLikelihood",
+    "Perplexity",
+    "SmoothedCrossEntropy",
+    "TokenAccuracy",
+    "TrainConfig",
+    "Transformer",
+    "TransformerSchedule",
+    "load_recipe",
+    "preset",
+]

@@ -1,0 +1,249 @@
+"""The configuration: five frozen dataclasses. A field's comment is its documentation, its default the only default.
+
+    Config
+    |- model   ModelConfig    the network; the defaults are the paper's base model (Table 3)
+    |- data    DataConfig     which text, how it is cleaned and cut into pieces
+    |- train   TrainConfig    the optimisation and everything around it
+    `- decode  DecodeConfig   the search
+
+Every object checks itself when it is made, before TensorFlow builds anything. `from_dict` and `to_dict` go to and from
+plain JSON / TOML values; an unknown key fails with the nearest known one.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be right: says what was expected, then what came."""
+
+
+def did_you_mean(name: str, known) -> str:
+    """The end of an error about an unknown name: the nearest known one, and all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean `{close[0]}`?" if close else ""
+    return f"{hint} Known: {', '.join(sorted(known))}."
+
+
+def _canonical(value, kind):
+    """JSON and TOML have lists and write 1.0 as 1: the frozen form has tuples and floats."""
+    if isinstance(value, list | tuple):
+        return tuple(_canonical(item, None) for item in value)
+    wants_float = kind is float or float in typing.get_args(kind)
+    return float(value) if wants_float and type(value) is int else value
+
+
+def _matches(value, kind) -> bool:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return value in arguments
+    if origin in (typing.Union, types.UnionType):
+        return any(_matches(value, argument) for argument in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_matches(item, arguments[0]) for item in value)
+    return type(value) is kind  # so that True is not an int
+
+
+def _describe(kind) -> str:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, arguments))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_describe(argument) for argument in arguments)
+    if origin is tuple:
+        return f"a list of ({_describe(arguments[0])})"
+    return {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "none"}.get(
+        kind, f"a {kind.__name__}"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Section:
+    """Type checks, range checks and conversion, shared by all sections."""
+
+    def __post_init__(self):
+        for name, kind in typing.get_type_hints(type(self)).items():
+            value = _canonical(getattr(self, name), kind)
+            object.__setattr__(self, name, value)
+            if not _matches(value, kind):
+                raise ConfigError(
+                    f"`{name}` must be {_describe(kind)}. Received: {name}={value!r} ({type(value).__name__})."
+                )
+        self.check()
+
+    def check(self):
+        """Raises ConfigError where a value is of the right type but impossible."""
+
+    def require(self, condition, name, expected):
+        if not condition:
+            raise ConfigError(f"`{name}` must be {expected}. Received: {name}={getattr(self, name)!r}.")
+
+    def require_at_least(self, minimum, *names):
+        for name in names:
+            value = getattr(self, name)
+            self.require(value is None or value >= minimum, name, f"at least {minimum}")
+
+    def require_probability(self, *names):
+        for name in names:
+            self.require(0.0 <= getattr(self, name) < 1.0, name, "at least 0 and less than 1")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        return cls().replace(**values)
+
+    def replace(self, **values) -> Self:
+        """A copy with other values; a mapping given for a section changes only the keys that it names."""
+        known = {field.name for field in dataclasses.fields(self)}
+        for name, value in values.items():
+            if name not in known:
+                raise ConfigError(f"Unknown key `{name}` in {type(self).__name__}.{did_you_mean(name, known)}")
+            section = getattr(self, name)
+            if isinstance(section, _Section) and isinstance(value, Mapping):
+                values = {**values, name: section.replace(**value)}
+        return dataclasses.replace(self, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(_Section):
+    num_encoder_layers: int = 6  # N, Table 3
+    num_decoder_layers: int = 6  # N, Table 3
+    d_model: int = 512  # width of every sub-layer's output
+    d_ff: int = 2048  # inner width of the feed-forward network
+    num_heads: int = 8  # h
+    d_k: int | None = None  # width of a head's queries and keys; None: d_model / num_heads
+    d_v: int | None = None  # width of a head's values; None: d_model / num_heads
+    dropout: float = 0.1  # P_drop: on sub-layer outputs and on the sums of embeddings and positions, Section 5.4
+    attention_dropout: float = 0.0  # on the attention weights (Section 6.3 uses it for parsing)
+    feed_forward_dropout: float = 0.0  # between the two transformations of the feed-forward network
+    norm: Literal["post", "pre"] = "post"  # post: LayerNorm(x + Sublayer(x)), Section 3.1
+    norm_epsilon: float = 1e-6  # the paper is silent; its reference implementation has 1e-6
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # learned: row (E) of Table 3
+    max_positions: int = 512  # rows of the learned table; sinusoids have no limit
+    tied_embeddings: Literal["all", "target", "none"] = (
+        "all"  # all: source, target and softmax share one matrix, Section 3.4
+    )
+    scoring: Literal["scaled_dot_product", "dot_product", "additive"] = "scaled_dot_product"  # Section 3.2.1
+    neighbourhood: int | None = None  # r of Table 1: self-attention sees only the r positions centred on its own
+
+    def check(self):
+        self.require_at_least(1, "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads")
+        self.require_at_least(1, "d_k", "d_v", "max_positions", "neighbourhood")
+        self.require_probability("dropout", "attention_dropout", "feed_forward_dropout")
+        self.require(self.norm_epsilon > 0, "norm_epsilon", "positive")
+        if self.d_model % self.num_heads and None in (self.d_k, self.d_v):
+            raise ConfigError(
+                "`d_model` must be divisible by `num_heads` unless both `d_k` and `d_v` are given. "
+                f"Received: d_model={self.d_model}, num_heads={self.num_heads}."
+            )
+        if self.positions == "sinusoidal":
+            self.require(self.d_model % 2 == 0, "d_model", "even for sinusoidal positions")
+
+    @property
+    def key_width(self) -> int:
+        return self.d_k or self.d_model // self.num_heads
+
+    @property
+    def value_width(self) -> int:
+        return self.d_v or self.d_model // self.num_heads
+
+
+# Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
+Corpus = str | tuple[str | tuple[str, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(_Section):
+    train: Corpus = "demo"
+    valid: Corpus | None = None  # None: the built-in split of demo and TFDS; for files, `valid_pairs` taken from train
+    test: Corpus | None = None  # None: the built-in split of demo and TFDS; nothing for files
+    reverse: bool = False  # translate from the second side to the first
+    max_pairs: int | None = None  # read no more than the first so many pairs of train
+    valid_pairs: int = 1000  # pairs held out of train where no valid set is given
+    tokenizer: Literal["bpe", "unigram"] = "bpe"  # the SentencePiece model
+    vocab_size: int = (
+        37_000  # Section 5.1: shared, about 37,000; the most that is asked for, a small corpus gives fewer
+    )
+    shared_vocab: bool = True  # one vocabulary for both languages
+    byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
+    lowercase: bool = False  # fold case before everything else (the vocabulary then knows lower case only)
+    subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
+    buckets: int = 8  # the most shapes that the batches may have; each is compiled once
+    max_length: int = 256  # pieces a side, end of sentence included; longer training pairs are left out
+    max_length_ratio: float | None = None  # longest allowed ratio of the two lengths in characters
+    drop_duplicates: bool = False  # keep the first of equal pairs
+    drop_identical: bool = False  # leave out pairs whose two sides are the same
+
+    def check(self):
+        self.require_at_least(1, "max_pairs", "valid_pairs", "buckets")
+        self.require_at_least(2, "max_length")
+        self.require_at_least(8, "vocab_size")
+        self.require_at_least(1.0, "max_length_ratio")
+        self.require_probability("subword_sampling")
+        for name in ("train", "valid", "test"):
+            corpus = getattr(self, name)
+            if isinstance(corpus, tuple):
+                self.require(len(corpus) == 2, name, "a pair: [source file(s), target file(s)]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig(_Section):
+    steps: int = 100_000  # optimizer updates; Section 5.2: base 100,000, big 300,000
+    tokens_per_batch: int = 25_000  # target tokens of one update over all replicas and micro-batches, Section 5.1
+    accumulation: int = 1  # micro-batches of one update
+    warmup_steps: int = 4000  # Section 5.3
+    learning_rate_scale: float = 1.0  # factor on the paper's schedule
+    label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
+    clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
+    ema_decay: float | None = None  # exponential moving average of the weights beside the weights themselves
+    r_drop: float = 0.0  # weight of the R-Drop consistency term; every batch then runs twice
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    strategy: Literal["auto", "mirrored", "multi_worker", "one_device"] = "auto"  # auto: all GPUs, else one device
+    xla: bool = True  # compile forward, loss and backward
+    seed: int = 1  # of the weights, the order of the data and the dropout
+    checkpoint_steps: int | None = None  # write a checkpoint every so many updates
+    checkpoint_minutes: float | None = 10.0  # and every so many minutes; Section 6.1
+    keep_checkpoints: int = 5  # the newest so many are kept for averaging, and the best by BLEU
+    average_checkpoints: int = 5  # the final model averages the newest so many, Section 6.1: base 5, big 20
+    valid_steps: int | None = None  # validation loss and BLEU every so many updates; None: ten times a run
+    valid_sentences: int = 500  # at most so many sentences are translated for the validation BLEU
+    patience: int | None = None  # stop after so many validations without a better BLEU
+    log_steps: int = 20  # one line of the log every so many updates
+
+    def check(self):
+        self.require_at_least(1, "steps", "tokens_per_batch", "accumulation", "warmup_steps", "checkpoint_steps")
+        self.require_at_least(1, "keep_checkpoints", "average_checkpoints", "valid_steps", "patience", "log_steps")
+        self.require_at_least(0, "r_drop", "seed", "valid_sentences")
+        self.require_probability("label_smoothing")
+        for name in ("learning_rate_scale", "clip_norm", "checkpoint_minutes"):
+            value = getattr(self, name)
+            self.require(value is None or value > 0, name, "positive")
+        self.require(self.ema_decay is None or 0 < self.ema_decay < 1, "ema_decay", "between 0 and 1")
+        self.require(
+            self.average_checkpoints <= self.keep_checkpoints, "average_checkpoints", "at most `keep_checkpoints`"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodeConfig(_Section):
+    beam_width: int = 4  # Section 6.1
+    alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
+    extra_length: int = 50  # output limit: input length + 50, Section 6.1
+
+    def check(self):
+        self.require_at_least(1, "beam_width", "extra_length")
+        self.require_at_least(0, "alpha")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(_Section):
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()

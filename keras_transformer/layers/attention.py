@@ -1,0 +1,165 @@
+"""Attention, Section 3.2: the mathematics as pure functions, the weights as a layer.
+
+`MultiHeadAttention` has no modes. Caching falls out of the composition: `call` is `attend(query, project(memory))`, and
+whoever wants to keep the keys and values calls the two halves:
+
+    memory --project--> KVCache --(kept, extended, reused)--> attend(query, cache, mask) --> (B, T, D)
+"""
+
+import contextlib
+import contextvars
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+def scaled_dot_product(query, key):
+    """Q K^T / sqrt(d_k), equation 1. (B, H, T, K) x (B, H, S, K) -> (B, H, T, S)"""
+    return dot_product(query * query.shape[-1] ** -0.5, key)
+
+
+def dot_product(query, key):
+    """Q K^T without the scale, Section 3.2.1. (B, H, T, K) x (B, H, S, K) -> (B, H, T, S)"""
+    return ops.matmul(query, ops.swapaxes(key, -1, -2))
+
+
+def additive(query, key, vector):
+    """v . tanh(q + k): a feed-forward network with one hidden layer, Section 3.2.1. -> (B, H, T, S)"""
+    hidden = ops.tanh(ops.expand_dims(query, 3) + ops.expand_dims(key, 2))  # (B, H, T, S, K)
+    return ops.sum(hidden * vector[:, None, None, :], axis=-1)
+
+
+def attention_weights(scores, mask):
+    """Softmax of the scores over the keys that `mask` allows, in float32. A query that may attend to nothing (padding)
+    gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)"""
+    scores = ops.cast(scores, "float32")
+    # Paper: minus infinity. Here: the least float32, whose exponential is 0 all the same, because a row of nothing but
+    # minus infinities would be NaN.
+    lowest = ops.full_like(scores, -3.4028235e38)
+    return ops.softmax(ops.where(ops.expand_dims(mask, 1), scores, lowest), axis=-1)
+
+
+def attention(query, key, value, mask):
+    """Scaled dot-product attention, equation 1. (B, H, T, K) x (B, H, S, K) x (B, H, S, K) -> (B, H, T, K)"""
+    weights = attention_weights(scaled_dot_product(query, key), mask)
+    return ops.matmul(ops.cast(weights, value.dtype), value)
+
+
+class KVCache(NamedTuple):
+    """The projected keys and values of a sequence."""
+
+    key: tf.Tensor  # (B, H, S, d_k)
+    value: tf.Tensor  # (B, H, S, d_v)
+
+    def write(self, fresh, slot):
+        """This cache with the positions `slot`, `slot` + 1, ... replaced by those of the cache `fresh`."""
+        return KVCache(*(_write(old, new, slot) for old, new in zip(self, fresh, strict=True)))
+
+
+def _write(buffer, update, slot):
+    # An op of TensorFlow's core that works in place where it can, and that XLA knows; keras.ops has none of that kind.
+    begin = tf.stack([0, 0, slot, 0])
+    end = tf.stack([0, 0, slot + tf.shape(update)[2], 0])
+    everything = 0b1011  # of the axes B, H and K
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=buffer,
+        begin=begin,
+        end=end,
+        strides=[1, 1, 1, 1],
+        value=update,
+        begin_mask=everything,
+        end_mask=everything,
+    )
+
+
+_record = contextvars.ContextVar("attention_record", default=None)
+
+
+@contextlib.contextmanager
+def record_attention():
+    """Inside, every attention layer appends (layer, weights of shape (B, H, T, S)) to the list that this yields.
+
+    >>> with record_attention() as record:
+    ...     memory, memory_mask = model.encode(source_ids)
+    >>> layer, weights = record[0]
+    """
+    record = []
+    token = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(token)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Several attentions side by side, each over its own projections, Section 3.2.2. No biases.
+
+    Args:
+        num_heads: h, the number of attentions.
+        d_model: width of queries, memory and output.
+        d_k: width of a head's queries and keys.
+        d_v: width of a head's values.
+        dropout: share of the attention weights that training drops.
+        scoring: "scaled_dot_product", "dot_product" or "additive", Section 3.2.1.
+    """
+
+    def __init__(self, num_heads, d_model, *, d_k, d_v, dropout=0.0, scoring="scaled_dot_product", **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads, self.d_model, self.d_k, self.d_v = num_heads, d_model, d_k, d_v
+        self.scoring = scoring
+        self.query = self._projection(num_heads * d_k, "query")  # W^Q of all heads
+        self.key = self._projection(num_heads * d_k, "key")  # W^K
+        self.value = self._projection(num_heads * d_v, "value")  # W^V
+        self.output_projection = self._projection(d_model, "output")  # W^O
+        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def _projection(self, units, name):
+        return keras.layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name=name)
+
+    def build(self, query_shape=None, memory_shape=None):
+        for projection in (self.query, self.key, self.value):
+            projection.build((None, None, self.d_model))
+        self.output_projection.build((None, None, self.num_heads * self.d_v))
+        if self.scoring == "additive":
+            self.score_vector = self.add_weight(
+                shape=(self.num_heads, self.d_k), initializer="glorot_uniform", name="score_vector"
+            )
+
+    def project(self, memory):
+        """The keys and values of `memory`. (B, S, D) -> KVCache"""
+        return KVCache(self._split_heads(self.key(memory)), self._split_heads(self.value(memory)))
+
+    def attend(self, query, cache, mask):
+        """What the positions of `query` read from the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
+        scores = self._score(self._split_heads(self.query(query)), cache.key)  # (B, H, T, S)
+        weights = attention_weights(scores, mask)
+        if (record := _record.get()) is not None:
+            record.append((self, weights))
+        weights = self.dropout(ops.cast(weights, self.compute_dtype))
+        return self.output_projection(self._merge_heads(ops.matmul(weights, cache.value)))
+
+    def call(self, query, memory, mask):
+        return self.attend(query, self.project(memory), mask)
+
+    def compute_output_shape(self, query_shape, *_):
+        return query_shape
+
+    def _score(self, query, key):
+        if self.scoring == "additive":
+            return additive(query, key, ops.cast(self.score_vector, query.dtype))
+        return {"scaled_dot_product": scaled_dot_product, "dot_product": dot_product}[self.scoring](query, key)
+
+    def _split_heads(self, x):
+        """(B, T, H*K) -> (B, H, T, K)"""
+        batch, length = ops.shape(x)[:2]
+        return ops.transpose(
+            ops.reshape(x, (batch, length, self.num_heads, x.shape[-1] // self.num_heads)), (0, 2, 1, 3)
+        )
+
+    def _merge_heads(self, x):
+        """(B, H, T, K) -> (B, T, H*K)"""
+        batch, _, length, _ = ops.shape(x)
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, self.num_heads * self.d_v))

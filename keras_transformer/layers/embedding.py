@@ -1,0 +1,82 @@
+"""Embeddings and positions, Sections 3.4 and 3.5. Everything is float32 until the two are added."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+def sinusoidal_positions(positions, d_model):
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same, Section 3.5. (T,) -> (T, D)
+
+    The angles are taken in float64: in float32 those of position 5,000 are wrong in the fourth digit.
+    """
+    pairs = ops.arange(0, d_model, 2, dtype="float64") / d_model  # 2i / d_model
+    angles = ops.cast(positions, "float64")[:, None] * ops.power(ops.cast(10000.0, "float64"), -pairs)  # (T, D/2)
+    interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (T, D/2, 2)
+    return ops.cast(ops.reshape(interleaved, (-1, d_model)), "float32")
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Vectors of ids, times sqrt(d_model); the same matrix can be the pre-softmax transformation, Section 3.4.
+
+    Args:
+        vocab_size: number of rows.
+        d_model: width of a vector.
+    """
+
+    def __init__(self, vocab_size, d_model, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.vocab_size, self.d_model = vocab_size, d_model
+
+    def build(self, ids_shape=None):
+        self.embeddings = self.add_weight(
+            shape=(self.vocab_size, self.d_model),
+            # The scale of the input and of the logits that goes with the factor sqrt(d_model).
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            name="embeddings",
+        )
+
+    def call(self, ids):
+        """(B, T) -> (B, T, D), float32"""
+        return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
+
+    def logits(self, x):
+        """The scores of all ids, in float32. (B, T, D) -> (B, T, V)"""
+        kernel = ops.cast(self.embeddings, x.dtype)
+        return ops.cast(ops.matmul(x, ops.transpose(kernel)), "float32")
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.d_model)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LearnedPositions(keras.layers.Layer):
+    """A trained vector a position, row (E) of Table 3. Positions beyond the table are an error.
+
+    Args:
+        max_positions: number of positions, from 0.
+        d_model: width of a vector.
+    """
+
+    def __init__(self, max_positions, d_model, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.max_positions, self.d_model = max_positions, d_model
+
+    def build(self, positions_shape=None):
+        initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
+        self.table = self.add_weight(shape=(self.max_positions, self.d_model), initializer=initializer, name="table")
+
+    def call(self, positions):
+        """(T,) -> (T, D), float32"""
+        expected = f"Learned positions end at {self.max_positions} (`max_positions`)"
+        if positions.shape[0] is not None and positions.shape[0] > self.max_positions:
+            raise ValueError(f"{expected}. Received: a sequence of {positions.shape[0]} positions.")
+        within = tf.debugging.assert_less(
+            positions, self.max_positions, message=f"{expected}. Received a longer sequence."
+        )
+        with tf.control_dependencies([within] if within is not None else []):
+            return ops.take(self.table, positions, axis=0)
+
+    def compute_output_shape(self, positions_shape):
+        return (*positions_shape, self.d_model)

@@ -1,0 +1,32 @@
+"""The position-wise feed-forward network, Section 3.3."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class FeedForward(keras.layers.Layer):
+    """max(0, x W1 + b1) W2 + b2, equation 2.
+
+    Args:
+        d_model: width of input and output.
+        d_ff: width between the two transformations.
+        dropout: share of the inner activations that training drops.
+    """
+
+    def __init__(self, d_model, d_ff, *, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model, self.d_ff = d_model, d_ff
+        self.inner = keras.layers.Dense(d_ff, activation="relu", dtype=self.dtype_policy, name="inner")
+        self.outer = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="outer")
+        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, x_shape=None):
+        self.inner.build((None, None, self.d_model))
+        self.outer.build((None, None, self.d_ff))
+
+    def call(self, x):
+        """(B, T, D) -> (B, T, D)"""
+        return self.outer(self.dropout(self.inner(x)))
+
+    def compute_output_shape(self, x_shape):
+        return x_shape

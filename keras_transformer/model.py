@@ -1,0 +1,231 @@
+"""The Transformer: Figure 1 as a Keras model. The forward pass exists once.
+
+    source_ids --encode--> memory --project--> keys and values --.
+                                                                 +--> decoder blocks --> logits
+    target_ids --------- teacher forcing (decode), or -----------'
+                         one position at a time with a cache (step)
+
+`step` runs the same blocks as `decode`. The beams of one sentence stand side by side where `decode` has its target
+positions, so the memory is never tiled; the cache is never reordered either: a beam is a path through its slots, kept as
+one row of the boolean `Cache.path`, and `reorder` moves those rows and nothing else.
+
+    slot              0    1    2    3    4    5         L = max_length * W slots, W = 2
+    holds         t0 w0 t0 w1 t1 w0 t1 w1 t2 w0 t2 w1    keys and values of step t, beam w
+    path of w0:       x         .    x    x    .         at step 2 beam 0 continues beam 1 of step 1, which
+    path of w1:       .    x    x    .    .    x         continued beam 0 of step 0
+"""
+
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.config import ConfigError, ModelConfig
+from keras_transformer.layers.attention import KVCache, record_attention
+from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
+from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
+from keras_transformer.presets import preset
+
+
+class Cache(NamedTuple):
+    """What decoding keeps between steps."""
+
+    past: tuple[KVCache, ...]  # a layer: (B, H, L, K), slot t * W + w holds step t of beam w
+    path: tf.Tensor  # (B, W, L), the slots that a beam has come through
+    memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
+    memory_mask: tf.Tensor  # (B, 1, S)
+
+
+class AttentionMaps(NamedTuple):
+    """Attention weights of every layer and head."""
+
+    encoder: tf.Tensor  # (layers, B, H, S, S)
+    decoder: tf.Tensor  # (layers, B, H, T, T)
+    cross: tf.Tensor  # (layers, B, H, T, S)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Transformer(keras.Model):
+    """The model of "Attention Is All You Need". Without options it is the paper's base model.
+
+    >>> model = Transformer(vocab_size=8000, d_model=128, d_ff=256, num_heads=4)
+    >>> logits = model((source_ids, target_ids))  # (B, S), (B, T) -> (B, T, V)
+    >>> memory, memory_mask = model.encode(source_ids)
+    >>> cache = model.start_cache(memory, memory_mask, max_length=50)
+    >>> logits, cache = model.step(ids, 0, cache)  # (B, 1) -> (B, 1, V)
+
+    Args:
+        vocab_size: number of target ids (and of source ids, if `source_vocab_size` is not given).
+        source_vocab_size: number of source ids, where the languages have vocabularies apart.
+        **hyperparameters: fields of `ModelConfig`.
+    """
+
+    def __init__(self, vocab_size, source_vocab_size=None, *, name=None, dtype=None, trainable=True, **hyperparameters):
+        super().__init__(name=name, dtype=dtype, trainable=trainable)
+        self.config = ModelConfig.from_dict(hyperparameters)
+        self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
+        self._check_vocabularies()
+        c, policy = self.config, self.dtype_policy
+        self.target_embedding = TokenEmbedding(vocab_size, c.d_model, name="target_embedding")
+        if c.tied_embeddings == "all":
+            self.source_embedding = self.target_embedding
+        else:
+            self.source_embedding = TokenEmbedding(self.source_vocab_size, c.d_model, name="source_embedding")
+        if c.tied_embeddings == "none":
+            self.output_embedding = TokenEmbedding(vocab_size, c.d_model, name="output_embedding")
+        else:
+            self.output_embedding = self.target_embedding
+        if c.positions == "learned":
+            self.source_positions = LearnedPositions(c.max_positions, c.d_model, name="source_positions")
+            self.target_positions = LearnedPositions(c.max_positions, c.d_model, name="target_positions")
+        self.source_dropout = keras.layers.Dropout(c.dropout, dtype=policy, name="source_dropout")
+        self.target_dropout = keras.layers.Dropout(c.dropout, dtype=policy, name="target_dropout")
+        self.encoder = [EncoderBlock(c, dtype=policy, name=f"encoder_{i}") for i in range(c.num_encoder_layers)]
+        self.decoder = [DecoderBlock(c, dtype=policy, name=f"decoder_{i}") for i in range(c.num_decoder_layers)]
+        if c.norm == "pre":  # the residual stream of pre-norm has not been normalised when it leaves the stack
+            self.encoder_norm = self._final_norm("encoder_norm")
+            self.decoder_norm = self._final_norm("decoder_norm")
+        self.build()
+
+    @classmethod
+    def from_preset(cls, name, vocab_size, **changes):
+        """The model of a preset ("tiny", "base", "table3_c4", ...), with other values for some of its fields.
+
+        `changes` may also hold `source_vocab_size`, `dtype` and `name`.
+        """
+        return cls(vocab_size, **{**preset(name).model.to_dict(), **changes})
+
+    def _check_vocabularies(self):
+        for name in ("vocab_size", "source_vocab_size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+        if self.config.tied_embeddings == "all" and self.source_vocab_size != self.vocab_size:
+            raise ConfigError(
+                '`tied_embeddings="all"` needs one vocabulary; use "target" or "none" for two. '
+                f"Received: vocab_size={self.vocab_size}, source_vocab_size={self.source_vocab_size}."
+            )
+
+    def _final_norm(self, name):
+        return keras.layers.LayerNormalization(epsilon=self.config.norm_epsilon, dtype=self.dtype_policy, name=name)
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        for layer in self.layers:
+            if isinstance(layer, TokenEmbedding):
+                layer.build((None, None))
+            elif isinstance(layer, LearnedPositions):
+                layer.build((None,))
+            else:
+                layer.build((None, None, self.config.d_model))
+        self.built = True
+
+    # --- the forward pass
+
+    def call(self, inputs):
+        """(source_ids (B, S), target_ids (B, T)) -> logits (B, T, V); the target starts with bos, shifted right."""
+        source_ids, target_ids = inputs
+        return self.decode(target_ids, *self.encode(source_ids))
+
+    def encode(self, source_ids):
+        """(B, S) -> memory (B, S, D), memory_mask (B, 1, S)"""
+        positions = ops.arange(ops.shape(source_ids)[1])
+        memory_mask = padding_mask(source_ids)
+        mask = self._restrict(memory_mask, positions, positions)
+        vectors = self.source_embedding(source_ids) + self._position_vectors(positions, "source")
+        x = self.source_dropout(ops.cast(vectors, self.compute_dtype))
+        for block in self.encoder:
+            x = block(x, mask)
+        return (self.encoder_norm(x) if self.config.norm == "pre" else x), memory_mask
+
+    def decode(self, target_ids, memory, memory_mask):
+        """Teacher forcing. (B, T), (B, S, D), (B, 1, S) -> logits (B, T, V), float32"""
+        positions = ops.arange(ops.shape(target_ids)[1])
+        mask = ops.logical_and(causal_mask(ops.shape(target_ids)[1]), padding_mask(target_ids))
+        mask = self._restrict(mask, positions, positions)
+        logits, _ = self._decoder_pass(target_ids, positions, mask, self._project(memory), memory_mask)
+        return logits
+
+    # --- one position at a time
+
+    def start_cache(self, memory, memory_mask, max_length, beam_width=1):
+        """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence."""
+        c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
+        past = tuple(
+            KVCache(
+                ops.zeros((batch, c.num_heads, slots, c.key_width), self.compute_dtype),
+                ops.zeros((batch, c.num_heads, slots, c.value_width), self.compute_dtype),
+            )
+            for _ in self.decoder
+        )
+        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), self._project(memory), memory_mask)
+
+    def step(self, ids, index, cache):
+        """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache"""
+        beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
+        slot = index * beam_width + ops.arange(beam_width)  # (W,)
+        path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
+        mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
+        logits, past = self._decoder_pass(
+            ids, ops.reshape(index, (1,)), mask, cache.memory, cache.memory_mask, past=cache.past, slot=slot[0]
+        )
+        return logits, cache._replace(past=past, path=path)
+
+    def reorder(self, cache, parents):
+        """The cache after beam w has become a continuation of beam parents[b, w]. Cache, (B, W) -> Cache"""
+        return cache._replace(path=tf.gather(cache.path, parents, batch_dims=1))
+
+    # --- looking inside
+
+    def attention_maps(self, source_ids, target_ids):
+        """The attention weights of all layers and heads for pairs of sentences. (B, S), (B, T) -> AttentionMaps"""
+        with record_attention() as record:
+            self((source_ids, target_ids), training=False)
+        weights = [layer_weights for _, layer_weights in record]
+        depth = len(self.encoder)
+        parts = weights[:depth], weights[depth::2], weights[depth + 1 :: 2]  # a decoder block: itself, then the memory
+        return AttentionMaps(*(ops.stack(part) for part in parts))
+
+    # --- the parts of the pass
+
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, slot=None):
+        vectors = self.target_embedding(ids) + self._position_vectors(positions, "target")
+        x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
+        present = []
+        for i, block in enumerate(self.decoder):
+            x, kv = block(x, mask, memory[i], memory_mask, past=past and past[i], slot=slot)
+            present.append(kv)
+        if self.config.norm == "pre":
+            x = self.decoder_norm(x)
+        return self.output_embedding.logits(x), tuple(present)
+
+    def _project(self, memory):
+        return tuple(block.cross_attention.project(memory) for block in self.decoder)
+
+    def _position_vectors(self, positions, side):
+        if self.config.positions == "sinusoidal":
+            return sinusoidal_positions(positions, self.config.d_model)
+        return (self.source_positions if side == "source" else self.target_positions)(positions)
+
+    def _restrict(self, mask, query_positions, key_positions):
+        if self.config.neighbourhood is None:
+            return mask
+        return ops.logical_and(mask, neighbourhood_mask(query_positions, key_positions, self.config.neighbourhood))
+
+    # --- Keras
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[1], self.vocab_size)
+
+    def get_config(self):
+        base = super().get_config()
+        kept = {key: base[key] for key in ("name", "dtype", "trainable") if key in base}
+        vocabularies = {"vocab_size": self.vocab_size, "source_vocab_size": self.source_vocab_size}
+        return {**kept, **vocabularies, **self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)

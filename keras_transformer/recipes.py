@@ -1,0 +1,82 @@
+"""Recipes: a run's configuration as a short TOML file that says what differs from a preset.
+
+    preset = "tiny"                     # optional; base without it
+
+    [data]
+    train = ["train.en", "train.de"]    # paths are relative to the recipe
+    vocab_size = 10000
+
+    [train]
+    steps = 8000
+
+Precedence: dataclass default < preset < recipe < `--set section.field=value`.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.config import Config, ConfigError, Corpus
+from keras_transformer.presets import preset
+
+
+def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The configuration of the recipe at `path` (without one: the base preset), changed by `overrides`."""
+    recipe = {} if path is None else read_recipe(Path(path))
+    changes = parse_overrides(overrides)
+    name = changes.pop("preset", recipe.pop("preset", "base"))
+    return preset(name).replace(**recipe).replace(**changes)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The tables of one TOML file, with the corpus paths made absolute."""
+    try:
+        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"The recipe must be a readable TOML file. Received: {path} ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The recipe must be valid TOML. Received: {path}: {error}.") from error
+    data = recipe.get("data")
+    if isinstance(data, Mapping):
+        folder = path.resolve().parent
+        corpora = {name: locate(data[name], folder) for name in ("train", "valid", "test") if name in data}
+        recipe["data"] = {**data, **corpora}
+    return recipe
+
+
+def locate(corpus: Corpus, folder: Path) -> Corpus:
+    """`corpus` with its relative paths put below `folder`; names of built-in corpora stay as they are."""
+    if isinstance(corpus, list | tuple):
+        return tuple(locate(part, folder) for part in corpus)
+    if not isinstance(corpus, str) or corpus == "demo" or corpus.startswith("tfds:"):
+        return corpus
+    return str(folder / corpus)
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """["train.steps=100", "preset=tiny"] -> {"train": {"steps": 100}, "preset": "tiny"}."""
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        section, dot, field = key.strip().partition(".")
+        if not equals or not section or (dot and not field):
+            raise ConfigError(f"--set takes section.field=value, or preset=NAME. Received: {override!r}.")
+        if dot:
+            changes.setdefault(section, {})[field] = parse_value(text)
+        elif section == "preset":
+            changes["preset"] = text.strip().strip("\"'")
+        else:
+            raise ConfigError(f"--set takes section.field=value, or preset=NAME. Received: {override!r}.")
+    return changes
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value; `none` for no value; anything else is a string, so that quotes may be left out."""
+    text = text.strip()
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,36 @@
+"""Installs both packages, keras_transformer and export, and the console command keras-transformer."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+extras = {
+    "tfds": ["tensorflow-datasets>=4.9.7"],
+    "plots": ["matplotlib>=3.8"],
+    "serving": ["tensorflow-serving-api==2.21.*", "grpcio>=1.60"],
+    "server": ["starlette>=0.40", "uvicorn>=0.30"],
+}
+tests = ["pytest>=8", "hypothesis>=6.100", "httpx>=0.27", "ruff>=0.6"]
+
+setup(
+    name="keras-transformer",
+    version="0.1.0",
+    description="'Attention Is All You Need' for Keras 3 on TensorFlow, from text files to a translation service",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    packages=find_packages(include=["keras_transformer", "keras_transformer.*", "export", "export.*"]),
+    package_data={"export": ["serving/*"]},
+    install_requires=[
+        "tensorflow==2.21.*",
+        "tensorflow-text==2.21.*",  # its minor version must be TensorFlow's
+        "keras>=3.15,<4",
+        "sentencepiece>=0.2",
+        "numpy>=1.26",
+        "sacrebleu>=2.4",
+    ],
+    extras_require={**extras, "dev": [*tests, *(name for names in extras.values() for name in names)]},
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:main"]},
+)
