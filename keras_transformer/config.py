@@ -202,7 +202,6 @@ class TrainConfig(_Section):
     label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
     clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
     ema_decay: float | None = None  # exponential moving average of the weights beside the weights themselves
-    r_drop: float = 0.0  # weight of the R-Drop consistency term; every batch then runs twice
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     strategy: Literal["auto", "mirrored", "multi_worker", "one_device"] = "auto"  # auto: all GPUs, else one device
     xla: bool = True  # compile forward, loss and backward
@@ -219,7 +218,7 @@ class TrainConfig(_Section):
     def check(self):
         self.require_at_least(1, "steps", "tokens_per_batch", "accumulation", "warmup_steps", "checkpoint_steps")
         self.require_at_least(1, "keep_checkpoints", "average_checkpoints", "valid_steps", "patience", "log_steps")
-        self.require_at_least(0, "r_drop", "seed", "valid_sentences")
+        self.require_at_least(0, "seed", "valid_sentences")
         self.require_probability("label_smoothing")
         for name in ("learning_rate_scale", "clip_norm", "checkpoint_minutes"):
             value = getattr(self, name)

@@ -1,0 +1,1 @@
+"""Training: one compiled step that `fit` drives, and what stands around it."""

@@ -1,0 +1,182 @@
+"""Checkpoints: one file each, complete or absent.
+
+    checkpoints/step-00000400.npz       regular: by steps or minutes, the newest so many are kept and averaged
+    checkpoints/best.npz                the regular one with the best validation BLEU so far (the same file, linked)
+    checkpoints/interrupted.npz         where a signal stopped the run; it never takes part in an average
+
+A file holds every variable of the run by name (weights, optimizer, moving average, dropout seeds) and the state of the
+callbacks as JSON. It is written aside, flushed to the disk and then renamed, so that whoever is killed while writing leaves
+the earlier ones as they were. The archive carries a checksum of every array: what is truncated or damaged does not load.
+"""
+
+import json
+import os
+import re
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+STATE = "state.json"  # the key of the callbacks' state
+DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile)
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that could not be written or used."""
+
+
+class Restored(NamedTuple):
+    path: Path
+    arrays: dict[str, np.ndarray]
+    state: dict
+
+
+def named_variables(trainee):
+    """Every variable that the course of a run depends on, by a name that is the same in every process."""
+    weights = trainee.transformer.trainable_variables
+    seeds = [v for v in trainee.transformer.variables if "seed_generator" in v.path]
+    named = {f"model/{v.path}": v for v in weights}
+    named |= {f"seed/{i}": seed for i, seed in enumerate(seeds)}  # of dropout; Keras numbers their names by process
+    named |= {f"optimizer/{v.path}": v for v in trainee.optimizer.variables}
+    named |= {f"average/{v.path}": average for v, average in zip(weights, trainee.ema, strict=False)}
+    named["counter/num_skipped"] = trainee.num_skipped
+    expected = len(trainee.transformer.variables) + len(trainee.optimizer.variables) + len(trainee.ema) + 1
+    assert len(named) == expected, (len(named), expected)
+    return named
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: where they lie.
+        keep: how many regular ones stay.
+    """
+
+    def __init__(self, folder, keep):
+        self.folder, self.keep = Path(folder), keep
+        self.best_path, self.interrupted_path = self.folder / "best.npz", self.folder / "interrupted.npz"
+
+    def regular(self):
+        """The regular checkpoints, oldest first."""
+        return sorted(path for path in self.folder.glob("step-*.npz") if re.fullmatch(r"step-\d{8}\.npz", path.name))
+
+    def save(self, trainee, state, *, interrupted=False):
+        """Writes the run as it stands; `state["step"]` names the file. Returns its path."""
+        path = self.interrupted_path if interrupted else self.folder / f"step-{state['step']:08d}.npz"
+        arrays = {name: variable.numpy() for name, variable in named_variables(trainee).items()}
+        write_arrays(path, arrays, state)
+        if not interrupted:
+            self.interrupted_path.unlink(missing_ok=True)
+            for old in self.regular()[: -self.keep]:
+                old.unlink()
+        return path
+
+    def mark_best(self, path):
+        """Makes `best.npz` the same file as `path`, at once."""
+        aside = self.best_path.with_suffix(".new")
+        aside.unlink(missing_ok=True)
+        os.link(path, aside)
+        os.replace(aside, self.best_path)
+
+    def restore(self, trainee, report=print):
+        """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any."""
+        for path in self._newest_first():
+            try:
+                restored = read_arrays(path)
+            except DAMAGED as error:
+                report(f"{path} is damaged ({error}); trying the one before.")
+                continue
+            _assign(named_variables(trainee), restored)
+            return restored.state
+        return None
+
+    def forget_after(self, step):
+        """Removes the regular checkpoints of steps after `step`: damaged ones, that the run will write again."""
+        for path in self.regular():
+            if int(path.stem.removeprefix("step-")) > step:
+                path.unlink()
+
+    def _newest_first(self):
+        def order(path):
+            if path == self.interrupted_path:
+                return _step_of(path)
+            return int(path.stem.removeprefix("step-"))
+
+        candidates = self.regular() + [path for path in [self.interrupted_path] if path.exists()]
+        return sorted(candidates, key=order, reverse=True)
+
+
+def write_arrays(path, arrays, state):
+    """Writes `path` so that it is either whole or as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".new")
+    try:
+        with open(aside, "wb") as file:
+            np.savez(file, **arrays, **{STATE: np.frombuffer(json.dumps(state).encode(), np.uint8)})
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"Cannot write the checkpoint {path}: {error.strerror}. The checkpoints before it are intact; make room and "
+            "run the same command again."
+        ) from error
+
+
+def read_arrays(path):
+    """Everything in a checkpoint, checksums compared."""
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    state = json.loads(arrays.pop(STATE).tobytes())
+    return Restored(Path(path), arrays, state)
+
+
+def average_weights(paths, group="model"):
+    """The mean of the weights of several checkpoints, as {variable path: array}, summed in float64."""
+    total = {}
+    for path in paths:
+        with np.load(path, allow_pickle=False) as archive:
+            for name in archive.files:
+                if name.startswith(f"{group}/") and archive[name].dtype.kind == "f":
+                    key = name.removeprefix(f"{group}/")
+                    total[key] = total.get(key, 0.0) + archive[name].astype(np.float64)
+    return {key: (value / len(paths)).astype(np.float32) for key, value in total.items()}
+
+
+def set_weights(model, weights):
+    """Brings {variable path: array} into the weights of a model; every weight must be there."""
+    for variable in model.trainable_variables:
+        variable.assign(weights[variable.path])
+
+
+def sync_folder(folder):
+    """Flushes the names of a folder to the disk, so that a rename in it survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _step_of(path):
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return json.loads(archive[STATE].tobytes())["step"]
+    except DAMAGED:
+        return -1
+
+
+def _assign(variables, restored):
+    missing = variables.keys() - restored.arrays.keys()
+    unknown = restored.arrays.keys() - variables.keys()
+    if missing or unknown:
+        raise CheckpointError(
+            f"{restored.path} does not hold the variables of this run. "
+            f"Missing: {sorted(missing)[:5]}. Unknown: {sorted(unknown)[:5]}."
+        )
+    for name, variable in variables.items():
+        variable.assign(restored.arrays[name])

@@ -1,0 +1,172 @@
+"""The training step that Keras `fit` drives, exact under `tf.distribute` and compiled by XLA.
+
+    replica 0:  micro-batches --XLA: forward, loss, backward--> sums of gradients, loss, tokens --.
+    replica 1:  micro-batches --XLA: forward, loss, backward--> sums of gradients, loss, tokens --+--> all-reduce (sum)
+                                                                                                   |
+        every replica alike:  gradients / tokens --> clip by global norm --> finite? --> Adam, EMA <'
+
+Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas with k
+micro-batches each make the update of one device with the one large batch, however the tokens are spread. Keras would
+compile the whole step, collectives included, which XLA refuses; so the step is compiled here and `jit_compile` is off.
+"""
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.config import TrainConfig
+from keras_transformer.data.batches import Batch, Inputs
+from keras_transformer.losses import cross_entropies
+from keras_transformer.schedule import TransformerSchedule
+from keras_transformer.training.strategy import num_local_replicas
+
+ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
+
+
+_IDS = tf.TensorSpec((None, None), tf.int32)
+BATCH_SPEC = Batch(Inputs(_IDS, _IDS), _IDS, tf.TensorSpec((None, None), tf.float32))
+
+
+def make_optimizer(d_model, config: TrainConfig):
+    """Adam with the paper's numbers and schedule."""
+    schedule = TransformerSchedule(d_model, config.warmup_steps, scale=config.learning_rate_scale)
+    return keras.optimizers.Adam(schedule, **ADAM)
+
+
+class Trainee(keras.Model):
+    """A `Transformer` as `fit` trains it. Make it inside the scope of the strategy.
+
+    Args:
+        transformer: the model whose weights are trained.
+        config: the `TrainConfig`.
+    """
+
+    def __init__(self, transformer, config: TrainConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.transformer = transformer
+        self.train_config = config
+        optimizer = make_optimizer(transformer.config.d_model, config)
+        optimizer.build(transformer.trainable_variables)
+        self.num_skipped = self._counter("num_skipped")  # updates that were not made, because a gradient was not finite
+        self.ema = [self._copy(v) for v in transformer.trainable_variables] if config.ema_decay else []
+        replicas = range(num_local_replicas(tf.distribute.get_strategy()))
+        # One function object per replica: a compiled function captures the variables of the replica that traced it.
+        self._sums = [
+            tf.function(self._batch_sums, input_signature=[BATCH_SPEC], jit_compile=config.xla, autograph=False)
+            for _ in replicas
+        ]
+        # Set in one process, seen by all after the same step: the request travels with the sums of the batch.
+        self.stop_request = tf.Variable(0.0, trainable=False, name="stop_request")
+        self.compile(optimizer=optimizer, jit_compile=False)
+        self.built = True
+
+    def _counter(self, name):
+        return self.add_weight(shape=(), dtype="int64", initializer="zeros", trainable=False, name=name)
+
+    def _copy(self, variable):
+        copy = self.add_weight(shape=variable.shape, initializer="zeros", trainable=False, name=f"ema_{variable.name}")
+        copy.assign(variable)
+        return copy
+
+    def call(self, inputs):
+        return self.transformer(inputs)
+
+    def train_step(self, batch):
+        context = tf.distribute.get_replica_context()
+        gradients, totals = self._sums[_local_replica(len(self._sums))](Batch(Inputs(*batch[0]), *batch[1:]))
+        totals = tf.concat([totals, [self.stop_request]], axis=0)
+        gradients, totals = context.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, totals))
+        loss, nll, tokens, stop = tf.unstack(totals)
+        gradients = [gradient / tokens for gradient in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
+        if self.train_config.clip_norm:
+            gradients, _ = tf.clip_by_global_norm(gradients, self.train_config.clip_norm, use_norm=norm)
+        context.merge_call(self._update, args=(gradients, finite))
+        skipped = 1.0 - tf.cast(finite, tf.float32)
+        logs = {"loss": loss, "nll": nll, "tokens": tokens, "gradient_norm": norm, "skipped": skipped, "stop": stop}
+        return logs  # loss and nll are summed over the tokens of the whole batch
+
+    def warm_up(self, shapes):
+        """Runs and compiles forward, loss and backward for every shape of a batch, largest first; changes nothing."""
+        seeds = [v for v in self.transformer.variables if v.dtype != "float32"]
+        before = [v.numpy() for v in seeds]
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        for rows, source_length, target_length in sorted(shapes, key=lambda shape: -shape[0] * (shape[1] + shape[2])):
+            self._run_sums(empty_batch(rows // replicas, source_length, target_length))
+        for variable, value in zip(seeds, before, strict=True):
+            variable.assign(value)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _run_sums(self, batch):
+        def sums(batch):
+            return self._sums[_local_replica(len(self._sums))](batch)[1]
+
+        self.distribute_strategy.run(sums, args=(batch,))
+
+    def _batch_sums(self, batch):
+        parts = self.train_config.accumulation
+        if parts == 1:
+            return self._gradient_sums(batch)
+        micro = tf.nest.map_structure(lambda x: tf.reshape(x, (parts, -1, tf.shape(x)[1])), batch)
+        zeros = [tf.zeros(v.shape, v.dtype) for v in self.transformer.trainable_variables], tf.zeros(3)
+
+        def add(index, sums):
+            fresh = self._gradient_sums(tf.nest.map_structure(lambda x: x[index], micro))
+            return index + 1, tf.nest.map_structure(tf.add, sums, fresh)
+
+        return tf.while_loop(lambda index, _: index < parts, add, (0, zeros))[1]
+
+    def _gradient_sums(self, batch):
+        """Gradients of the summed loss, and [smoothed loss, negative log-likelihood, number of tokens], all summed."""
+        inputs, labels, weights = batch
+        variables = [v.value for v in self.transformer.trainable_variables]
+        with tf.GradientTape() as tape:
+            logits = self.transformer(inputs, training=True)
+            smoothed, nll = cross_entropies(labels, logits, self.train_config.label_smoothing)
+            loss = tf.reduce_sum(smoothed * weights)
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        return gradients, tf.stack([loss, tf.reduce_sum(nll * weights), tf.reduce_sum(weights)])
+
+    def _update(self, strategy, gradients, finite):
+        """Cross-replica: all of the update or none of it, the same on every replica."""
+        finite = strategy.experimental_local_results(finite)[0]
+        tf.cond(finite, lambda: self._apply(strategy, gradients), lambda: self._skip(strategy))
+
+    def _apply(self, strategy, gradients):
+        learning_rate = self.optimizer.learning_rate
+        variables = self.transformer.trainable_variables
+        step = tf.cast(self.optimizer.iterations.value, tf.float32)
+        for variable, gradient in zip(variables, gradients, strict=True):
+            strategy.extended.update(variable.value, self._descend, args=(gradient, learning_rate), group=False)
+        if self.ema:
+            # An average that starts at the first weights: its memory grows with the run up to 1 / (1 - decay).
+            decay = tf.minimum(self.train_config.ema_decay, (1.0 + step) / (10.0 + step))
+            for average, variable in zip(self.ema, variables, strict=True):
+                strategy.extended.update(average.value, _decay_towards, args=(variable.value, decay), group=False)
+        strategy.extended.update(self.optimizer.iterations.value, _add_one, group=False)
+        return tf.constant(True)
+
+    def _descend(self, variable, gradient, learning_rate):
+        self.optimizer.update_step(gradient, variable, learning_rate)
+
+    def _skip(self, strategy):
+        strategy.extended.update(self.num_skipped.value, _add_one, group=False)
+        return tf.constant(False)
+
+
+def empty_batch(rows, source_length, target_length):
+    """A batch of nothing but padding."""
+    source, target = tf.zeros((rows, source_length), tf.int32), tf.zeros((rows, target_length), tf.int32)
+    return Batch(Inputs(source, target), target, tf.zeros((rows, target_length)))
+
+
+def _local_replica(num_local):
+    return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)) % num_local
+
+
+def _decay_towards(average, variable, decay):
+    average.assign(average * decay + variable * (1.0 - decay))
+
+
+def _add_one(counter):
+    counter.assign_add(1)

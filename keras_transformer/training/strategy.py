@@ -1,0 +1,48 @@
+"""Where the replicas run: names of the configuration -> `tf.distribute` strategies."""
+
+import tensorflow as tf
+
+
+def make_strategy(name):
+    """auto: every GPU of this machine, or else one device. multi_worker reads the cluster from TF_CONFIG."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if name == "mirrored" or (name == "auto" and len(gpus) > 1):
+        devices = gpus or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.get_strategy()  # the default: everything on the first GPU, or on the CPU
+
+
+def num_local_replicas(strategy):
+    return 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
+
+
+def worker_index(strategy):
+    """This process among the workers, from 0; 0 is the chief, the one that writes."""
+    resolver = strategy.cluster_resolver
+    return 0 if resolver is None or not resolver.task_type else resolver.task_id
+
+
+def is_chief(strategy):
+    return worker_index(strategy) == 0
+
+
+def distribute(batches, strategy):
+    """A dataset of whole batches, cut by rows: every replica gets an equal part of each batch, and always the same one."""
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return batches
+    local = num_local_replicas(strategy)
+    first = worker_index(strategy) * local
+
+    def own_parts(*batch):
+        def cut(x):
+            return tf.reshape(x, (replicas, -1, tf.shape(x)[1]))[first : first + local]
+
+        return tf.nest.map_structure(cut, batch)
+
+    def from_function(_):
+        return batches.map(own_parts).unbatch().prefetch(2 * local)
+
+    return strategy.distribute_datasets_from_function(from_function)
