@@ -1,4 +1,4 @@
-"""keras_transformer: "Attention Is All You Need" for Keras 3 on TensorFlow, from text files to a translation service."""
+"""keras_transformer: "Attention Is All You Need" for Keras 3 on TensorFlow, from text to a translation service."""
 
 import keras as _keras
 

@@ -171,6 +171,8 @@ class DataConfig(_Section):
         37_000  # Section 5.1: shared, about 37,000; the most that is asked for, a small corpus gives fewer
     )
     shared_vocab: bool = True  # one vocabulary for both languages
+    character_coverage: float = 1.0  # share of the characters that get a piece; a little less spares a noisy corpus rare ones
+    tokenizer_pairs: int = 1_000_000  # at most so many pairs, drawn evenly from train, train the tokenizer
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
     lowercase: bool = False  # fold case before everything else (the vocabulary then knows lower case only)
     subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
@@ -181,11 +183,12 @@ class DataConfig(_Section):
     drop_identical: bool = False  # leave out pairs whose two sides are the same
 
     def check(self):
-        self.require_at_least(1, "max_pairs", "valid_pairs", "buckets")
+        self.require_at_least(1, "max_pairs", "valid_pairs", "buckets", "tokenizer_pairs")
         self.require_at_least(2, "max_length")
         self.require_at_least(8, "vocab_size")
         self.require_at_least(1.0, "max_length_ratio")
         self.require_probability("subword_sampling")
+        self.require(0 < self.character_coverage <= 1, "character_coverage", "more than 0 and at most 1")
         for name in ("train", "valid", "test"):
             corpus = getattr(self, name)
             if isinstance(corpus, tuple):

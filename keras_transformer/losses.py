@@ -9,10 +9,10 @@ from keras_transformer.layers.masks import PAD_ID
 def cross_entropies(labels, logits, label_smoothing):
     """The smoothed loss and the true negative log-likelihood of every label, in nats. (B, T), (B, T, V) -> 2 x (B, T)
 
-    The smoothed target is (1 - epsilon) one-hot + epsilon / V uniform. Its cross-entropy needs three numbers a position,
-    the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made.
+    The smoothed target is (1 - epsilon) one-hot + epsilon / V uniform. Its cross-entropy needs three numbers a
+    position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made.
     """
-    logits = ops.cast(logits, "float32")
+    logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
     labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
     nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels, axis=-1), -1)
@@ -22,13 +22,26 @@ def cross_entropies(labels, logits, label_smoothing):
     return (1.0 - label_smoothing) * nll + label_smoothing * uniform, nll
 
 
+def token_weights(labels, sample_weight=None):
+    """The weight of every label: 0 on padding, else 1 or what `sample_weight` says.
+
+    (B, T), and (B, T), (B, 1), (B,) or None -> (B, T)
+    """
+    real = ops.cast(ops.not_equal(labels, PAD_ID), "float32")
+    if sample_weight is None:
+        return real
+    sample_weight = ops.cast(sample_weight, "float32")
+    return real * (ops.expand_dims(sample_weight, -1) if len(sample_weight.shape) == 1 else sample_weight)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Label-smoothed cross-entropy, the mean over all tokens that are not padding.
+    """Label-smoothed cross-entropy, the mean over all tokens. Padding has no weight, whatever the sample weights say.
 
     Args:
         label_smoothing: epsilon_ls, the share of the uniform distribution in the target.
-        reduction: as of every Keras loss. The default divides by the sum of the weights, that is by the number of tokens.
+        reduction: as of every Keras loss. The default divides by the sum of the weights, which is the number of tokens
+            where there are no sample weights.
     """
 
     def __init__(self, label_smoothing=0.1, reduction="mean_with_sample_weight", name="loss", dtype=None):
@@ -36,9 +49,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        if sample_weight is None:
-            sample_weight = ops.cast(ops.not_equal(y_true, PAD_ID), "float32")
-        return super().__call__(y_true, y_pred, sample_weight)
+        return super().__call__(y_true, y_pred, token_weights(y_true, sample_weight))
 
     def call(self, y_true, y_pred):
         return cross_entropies(y_true, y_pred, self.label_smoothing)[0]

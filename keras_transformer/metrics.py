@@ -1,22 +1,21 @@
 """What is reported beside the smoothed loss: per-token figures that do not depend on the smoothing.
 
-A metric leaves padding out by itself where no sample weights are given.
+Padding has no weight, whatever the sample weights say.
 """
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.masks import PAD_ID
-from keras_transformer.losses import cross_entropies
+from keras_transformer.losses import cross_entropies, token_weights
 
 
 class _TokenMean(keras.metrics.Mean):
-    """Mean over the tokens of `values(y_true, y_pred)`."""
+    """Mean over all tokens of all batches of `values(y_true, y_pred)`, (B, T)."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        if sample_weight is None:
-            sample_weight = ops.not_equal(y_true, PAD_ID)
-        super().update_state(self.values(y_true, y_pred), sample_weight)
+        weights = token_weights(y_true, sample_weight)
+        # Flat, because Keras would average over T first, and a token of a long batch would count less.
+        super().update_state(ops.ravel(self.values(y_true, y_pred)), ops.ravel(weights))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

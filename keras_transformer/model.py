@@ -6,8 +6,8 @@
                          one position at a time with a cache (step)
 
 `step` runs the same blocks as `decode`. The beams of one sentence stand side by side where `decode` has its target
-positions, so the memory is never tiled; the cache is never reordered either: a beam is a path through its slots, kept as
-one row of the boolean `Cache.path`, and `reorder` moves those rows and nothing else.
+positions, so the memory is never tiled; the cache is never reordered either: a beam is a path through its slots, kept
+as one row of the boolean `Cache.path`, and `reorder` moves those rows and nothing else.
 
     slot              0    1    2    3    4    5         L = max_length * W slots, W = 2
     holds         t0 w0 t0 w1 t1 w0 t1 w1 t2 w0 t2 w1    keys and values of step t, beam w
@@ -68,18 +68,20 @@ class Transformer(keras.Model):
         self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
         self._check_vocabularies()
         c, policy = self.config, self.dtype_policy
-        self.target_embedding = TokenEmbedding(vocab_size, c.d_model, name="target_embedding")
+        self.target_embedding = TokenEmbedding(vocab_size, c.d_model, dtype=policy, name="target_embedding")
         if c.tied_embeddings == "all":
             self.source_embedding = self.target_embedding
         else:
-            self.source_embedding = TokenEmbedding(self.source_vocab_size, c.d_model, name="source_embedding")
+            self.source_embedding = TokenEmbedding(
+                self.source_vocab_size, c.d_model, dtype=policy, name="source_embedding"
+            )
         if c.tied_embeddings == "none":
-            self.output_embedding = TokenEmbedding(vocab_size, c.d_model, name="output_embedding")
+            self.output_embedding = TokenEmbedding(vocab_size, c.d_model, dtype=policy, name="output_embedding")
         else:
             self.output_embedding = self.target_embedding
         if c.positions == "learned":
-            self.source_positions = LearnedPositions(c.max_positions, c.d_model, name="source_positions")
-            self.target_positions = LearnedPositions(c.max_positions, c.d_model, name="target_positions")
+            self.source_positions = LearnedPositions(c.max_positions, c.d_model, dtype=policy, name="source_positions")
+            self.target_positions = LearnedPositions(c.max_positions, c.d_model, dtype=policy, name="target_positions")
         self.source_dropout = keras.layers.Dropout(c.dropout, dtype=policy, name="source_dropout")
         self.target_dropout = keras.layers.Dropout(c.dropout, dtype=policy, name="target_dropout")
         self.encoder = [EncoderBlock(c, dtype=policy, name=f"encoder_{i}") for i in range(c.num_encoder_layers)]
@@ -135,7 +137,7 @@ class Transformer(keras.Model):
         positions = ops.arange(ops.shape(source_ids)[1])
         memory_mask = padding_mask(source_ids)
         mask = self._restrict(memory_mask, positions, positions)
-        vectors = self.source_embedding(source_ids) + self._position_vectors(positions, "source")
+        vectors = ops.add(self.source_embedding(source_ids), self._position_vectors(positions, "source"))
         x = self.source_dropout(ops.cast(vectors, self.compute_dtype))
         for block in self.encoder:
             x = block(x, mask)
@@ -165,6 +167,7 @@ class Transformer(keras.Model):
 
     def step(self, ids, index, cache):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache"""
+        index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
@@ -192,7 +195,7 @@ class Transformer(keras.Model):
     # --- the parts of the pass
 
     def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, slot=None):
-        vectors = self.target_embedding(ids) + self._position_vectors(positions, "target")
+        vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []
         for i, block in enumerate(self.decoder):

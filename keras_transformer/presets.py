@@ -7,6 +7,22 @@ from keras_transformer.config import Config, ConfigError, did_you_mean
 
 BASE = Config()
 
+# For small corpora (tens of thousands of pairs) on a small machine.
+TINY = BASE.replace(
+    model=dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
+    data=dict(vocab_size=10_000),
+    train=dict(
+        steps=8000,
+        tokens_per_batch=8192,
+        warmup_steps=2000,
+        learning_rate_scale=2.5,  # peak 0.005
+        checkpoint_steps=250,
+        checkpoint_minutes=None,
+        keep_checkpoints=10,
+        average_checkpoints=10,
+    ),
+)
+
 PRESETS = {
     "base": BASE,
     "big": BASE.replace(
@@ -16,8 +32,12 @@ PRESETS = {
     "small": BASE.replace(
         model=dict(num_encoder_layers=3, num_decoder_layers=3, d_model=256, d_ff=1024, num_heads=4),
     ),
-    "tiny": BASE.replace(
-        model=dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
+    "tiny": TINY,
+    # The built-in corpus, learnt within minutes on two cores.
+    "demo": TINY.replace(
+        model=dict(dropout=0.1),
+        data=dict(train="demo", vocab_size=1000, buckets=3),
+        train=dict(steps=1200, warmup_steps=400, checkpoint_steps=100, average_checkpoints=3),
     ),
     "table3_a1": BASE.replace(model=dict(num_heads=1, d_k=512, d_v=512)),
     "table3_a2": BASE.replace(model=dict(num_heads=4, d_k=128, d_v=128)),
@@ -42,6 +62,6 @@ PRESETS = {
 
 def preset(name: str) -> Config:
     """The configuration called `name`."""
-    if name not in PRESETS:
-        raise ConfigError(f"Unknown preset `{name}`.{did_you_mean(name, PRESETS)}")
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ConfigError(f"Unknown preset `{name}`.{did_you_mean(str(name), PRESETS)}")
     return PRESETS[name]

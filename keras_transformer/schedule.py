@@ -6,10 +6,10 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation 3: up linearly, then down with the root.
+    """scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation 3: up linearly, down with the root.
 
-    Keras counts its iterations from 0 and calls the schedule before the update, so the first update has step 1. Where the
-    optimizer accumulates gradients, an iteration is a micro-batch, and `accumulation` of them make a step.
+    Keras counts its iterations from 0 and calls the schedule before the update, so the first update has step 1. Where
+    the optimizer accumulates gradients, an iteration is a micro-batch, and `accumulation` of them make a step.
 
     Args:
         d_model: width of the model.

@@ -32,13 +32,14 @@ def additive(query, key, vector):
 
 
 def attention_weights(scores, mask):
-    """Softmax of the scores over the keys that `mask` allows, in float32. A query that may attend to nothing (padding)
-    gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)"""
-    scores = ops.cast(scores, "float32")
+    """Softmax of the scores over the keys that `mask` allows, in float32 or more. A query that may attend to nothing
+    (padding) gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)"""
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     # Paper: minus infinity. Here: the least float32, whose exponential is 0 all the same, because a row of nothing but
     # minus infinities would be NaN.
     lowest = ops.full_like(scores, -3.4028235e38)
-    return ops.softmax(ops.where(ops.expand_dims(mask, 1), scores, lowest), axis=-1)
+    # Not ops.softmax, which warns of a single key, and a sentence may have one word.
+    return tf.nn.softmax(ops.where(ops.expand_dims(mask, 1), scores, lowest), axis=-1)
 
 
 def attention(query, key, value, mask):
@@ -59,19 +60,11 @@ class KVCache(NamedTuple):
 
 
 def _write(buffer, update, slot):
-    # An op of TensorFlow's core that works in place where it can, and that XLA knows; keras.ops has none of that kind.
-    begin = tf.stack([0, 0, slot, 0])
-    end = tf.stack([0, 0, slot + tf.shape(update)[2], 0])
-    everything = 0b1011  # of the axes B, H and K
-    return tf.raw_ops.TensorStridedSliceUpdate(
-        input=buffer,
-        begin=begin,
-        end=end,
-        strides=[1, 1, 1, 1],
-        value=update,
-        begin_mask=everything,
-        end_mask=everything,
-    )
+    # An op of TensorFlow's core that works in place where it can and takes a `slot` that XLA does not know beforehand,
+    # as inside a while_loop. The update of a strided slice does not, and ops.slice_update is an op of XLA's own.
+    batch, heads, length = tf.unstack(tf.shape(update)[:3])
+    places = tf.meshgrid(tf.range(batch), tf.range(heads), slot + tf.range(length), indexing="ij")
+    return tf.tensor_scatter_nd_update(buffer, tf.stack(places, axis=-1), update)
 
 
 _record = contextvars.ContextVar("attention_record", default=None)

@@ -26,7 +26,7 @@ class TokenEmbedding(keras.layers.Layer):
     """
 
     def __init__(self, vocab_size, d_model, **kwargs):
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.vocab_size, self.d_model = vocab_size, d_model
 
     def build(self, ids_shape=None):
@@ -35,16 +35,17 @@ class TokenEmbedding(keras.layers.Layer):
             # The scale of the input and of the logits that goes with the factor sqrt(d_model).
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
             name="embeddings",
+            autocast=False,  # float32 under mixed precision too
         )
 
     def call(self, ids):
-        """(B, T) -> (B, T, D), float32"""
+        """(B, T) -> (B, T, D), in the dtype of the weights"""
         return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
 
     def logits(self, x):
-        """The scores of all ids, in float32. (B, T, D) -> (B, T, V)"""
+        """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)"""
         kernel = ops.cast(self.embeddings, x.dtype)
-        return ops.cast(ops.matmul(x, ops.transpose(kernel)), "float32")
+        return ops.cast(ops.matmul(x, ops.transpose(kernel)), keras.backend.result_type(x.dtype, "float32"))
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
@@ -60,15 +61,20 @@ class LearnedPositions(keras.layers.Layer):
     """
 
     def __init__(self, max_positions, d_model, **kwargs):
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.max_positions, self.d_model = max_positions, d_model
 
     def build(self, positions_shape=None):
-        initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
-        self.table = self.add_weight(shape=(self.max_positions, self.d_model), initializer=initializer, name="table")
+        self.table = self.add_weight(
+            shape=(self.max_positions, self.d_model),
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            name="table",
+            autocast=False,  # float32 under mixed precision too
+        )
 
     def call(self, positions):
-        """(T,) -> (T, D), float32"""
+        """(T,) -> (T, D), in the dtype of the weights"""
+        positions = ops.cast(positions, "int32")
         expected = f"Learned positions end at {self.max_positions} (`max_positions`)"
         if positions.shape[0] is not None and positions.shape[0] > self.max_positions:
             raise ValueError(f"{expected}. Received: a sequence of {positions.shape[0]} positions.")
@@ -76,7 +82,9 @@ class LearnedPositions(keras.layers.Layer):
             positions, self.max_positions, message=f"{expected}. Received a longer sequence."
         )
         with tf.control_dependencies([within] if within is not None else []):
-            return ops.take(self.table, positions, axis=0)
+            vectors = ops.take(self.table, positions, axis=0)
+        # XLA leaves assertions out: there a position beyond the table is not a number, instead of the table's last row.
+        return ops.where(ops.less(positions, self.max_positions)[:, None], vectors, float("nan"))
 
     def compute_output_shape(self, positions_shape):
         return (*positions_shape, self.d_model)

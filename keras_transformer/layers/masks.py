@@ -17,6 +17,6 @@ def causal_mask(length):
 
 
 def neighbourhood_mask(query_positions, key_positions, size):
-    """Restricted self-attention, Table 1: only the `size` positions centred on the query's own. -> (1, T, S)"""
+    """Restricted self-attention, Table 1: `size` positions centred on the query's own (even: one more). -> (1, T, S)"""
     distance = ops.abs(query_positions[:, None] - key_positions[None, :])
     return (distance <= size // 2)[None]

@@ -1,7 +1,7 @@
 """Checkpoints: one file each, complete or absent.
 
     checkpoints/step-00000400.npz       regular: by steps or minutes, the newest so many are kept and averaged
-    checkpoints/best.npz                the regular one with the best validation BLEU so far (the same file, linked)
+    checkpoints/best.npz                the best validation BLEU so far
     checkpoints/interrupted.npz         where a signal stopped the run; it never takes part in an average
 
 A file holds every variable of the run by name (weights, optimizer, moving average, dropout seeds) and the state of the
@@ -62,23 +62,15 @@ class Checkpoints:
         """The regular checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*.npz") if re.fullmatch(r"step-\d{8}\.npz", path.name))
 
-    def save(self, trainee, state, *, interrupted=False):
-        """Writes the run as it stands; `state["step"]` names the file. Returns its path."""
-        path = self.interrupted_path if interrupted else self.folder / f"step-{state['step']:08d}.npz"
+    def save(self, trainee, state, path=None):
+        """Writes the run as it stands to `path`; without one, to the regular checkpoint of `state["step"]`."""
+        regular = self.folder / f"step-{state['step']:08d}.npz"
         arrays = {name: variable.numpy() for name, variable in named_variables(trainee).items()}
-        write_arrays(path, arrays, state)
-        if not interrupted:
+        write_arrays(path or regular, arrays, state)
+        if path is None:
             self.interrupted_path.unlink(missing_ok=True)
             for old in self.regular()[: -self.keep]:
                 old.unlink()
-        return path
-
-    def mark_best(self, path):
-        """Makes `best.npz` the same file as `path`, at once."""
-        aside = self.best_path.with_suffix(".new")
-        aside.unlink(missing_ok=True)
-        os.link(path, aside)
-        os.replace(aside, self.best_path)
 
     def restore(self, trainee, report=print):
         """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any."""

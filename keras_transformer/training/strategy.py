@@ -36,7 +36,7 @@ def distribute(batches, strategy):
     local = num_local_replicas(strategy)
     first = worker_index(strategy) * local
 
-    def own_parts(*batch):
+    def own_parts(batch):
         def cut(x):
             return tf.reshape(x, (replicas, -1, tf.shape(x)[1]))[first : first + local]
 

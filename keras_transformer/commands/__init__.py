@@ -1,0 +1,1 @@
+"""The commands of `keras-transformer`: each module has `add_arguments(parser)` and `run(options) -> exit code`."""

@@ -1,0 +1,106 @@
+"""keras-transformer evaluate: translates a test set, or takes translations, and scores them."""
+
+import platform
+import sys
+import time
+from pathlib import Path
+
+from keras_transformer.commands.translate import read_lines
+
+FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
+
+
+def add_arguments(parser):
+    parser.epilog = FILES
+    parser.add_argument(
+        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a finished run (%(default)s)"
+    )
+    parser.add_argument("--source", metavar="FILE", help="sentences to translate, a line each")
+    parser.add_argument("--reference", metavar="FILE", help="their translations, a line each")
+    parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating")
+    parser.add_argument("--other", metavar="FILE", help="another system's lines, for a paired bootstrap test")
+    parser.add_argument("--lowercase", action="store_true", help="score without case")
+    parser.add_argument("--pretokenized", action="store_true", help="text is tokenised: split at blanks alone")
+    parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
+    parser.add_argument("--html", metavar="FILE", help="and as one page")
+    parser.add_argument("--output", metavar="FILE", help="the translations")
+
+
+def run(options) -> int:
+    try:
+        evaluation, hypotheses = evaluate(options)
+        print(evaluation.to_text())
+        _write(options, evaluation, hypotheses)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def evaluate(options):
+    """-> Evaluation, the lines that it is about"""
+    from keras_transformer import evaluation
+
+    sources, references = _test_set(options)
+    about = {"title": f"Evaluation of {options.hypotheses or options.workdir}"}
+    if options.hypotheses:
+        hypotheses = read_lines(options.hypotheses)
+    else:
+        hypotheses, speed = _translate(options.workdir, sources)
+        about |= speed
+    found = evaluation.evaluate(
+        sources,
+        hypotheses,
+        references,
+        other=read_lines(options.other) if options.other else None,
+        about=evaluation.About(**about),
+        lowercase=options.lowercase,
+        pretokenized=options.pretokenized,
+    )
+    return found, hypotheses
+
+
+def _test_set(options):
+    if bool(options.source) != bool(options.reference):
+        raise ValueError("--source and --reference belong together. Received: one of them.")
+    if options.source:
+        return read_lines(options.source), read_lines(options.reference)
+    from keras_transformer.data.sources import read_pairs, splits
+    from keras_transformer.training.workdir import Workdir
+
+    data = Workdir(options.workdir).load_config().data
+    test = data.train if data.test is None and "test" in splits(data.train) else data.test
+    if test is None:
+        raise ValueError(f"The run in {options.workdir} has no test set (data.test). Give --source and --reference.")
+    pairs = list(read_pairs(test, "test", reverse=data.reverse))
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def _translate(workdir, sources):
+    from keras_transformer.translator import Translator
+
+    translator = Translator.load(workdir)
+    began = time.monotonic()
+    hypotheses = translator.translate(sources)
+    seconds = time.monotonic() - began
+    tokens = sum(map(len, translator.tokenizers.target.encode(hypotheses)))
+    decode = translator.decode
+    return hypotheses, {
+        "hardware": f"{platform.processor() or platform.machine()}, {platform.system()}",
+        "sentences_per_second": len(sources) / seconds,
+        "tokens_per_second": tokens / seconds,
+        "details": {
+            "search": f"beam {decode.beam_width}, alpha {decode.alpha}, first compilation included in the speed"
+        },
+    }
+
+
+def _write(options, evaluation, hypotheses):
+    if options.output:
+        Path(options.output).write_text("".join(line + "\n" for line in hypotheses), encoding="utf-8")
+    if options.json:
+        Path(options.json).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+    if options.html:
+        from keras_transformer.report.page import html
+
+        Path(options.html).write_text(html(evaluation), encoding="utf-8")

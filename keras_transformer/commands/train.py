@@ -1,0 +1,55 @@
+"""The command line of training, the same behind `train_keras.py` and `keras-transformer train`."""
+
+import argparse
+import sys
+
+from keras_transformer.config import ConfigError
+from keras_transformer.recipes import load_recipe, parse_overrides
+
+HELP = """\
+  nothing at all            the built-in English-German grammar, a few minutes on two cores
+  --set data.train='["a.en","a.de"]' --workdir runs/a      two text files, line by line
+  --recipe examples/.../recipe.toml --workdir runs/b        a recipe: a TOML file of what differs from a preset
+  --set preset=base --set train.steps=1000                  any value of the configuration
+The same command again resumes an interrupted run. Exit codes: 0 finished, 1 error, 2 wrong usage, 130 interrupted by
+SIGINT (Ctrl-C), 143 by SIGTERM; an interrupted run has saved its state."""
+
+
+def add_arguments(parser):
+    """The three options of training."""
+    parser.epilog, parser.formatter_class = HELP, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--recipe", metavar="FILE", help="TOML file of what differs from a preset")
+    parser.add_argument("--workdir", metavar="FOLDER", default="runs/demo", help="folder of the run (%(default)s)")
+    parser.add_argument(
+        "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one value; may be repeated"
+    )
+
+
+def configure(options):
+    """The configuration that the options ask for. Without a recipe or a preset: `demo`, or for text of one's own `tiny`."""
+    overrides = list(options.set)
+    changes = parse_overrides(overrides)
+    if options.recipe is None and "preset" not in changes:
+        own_text = changes.get("data", {}).get("train", "demo") != "demo"
+        overrides.append(f"preset={'tiny' if own_text else 'demo'}")
+    return load_recipe(options.recipe, overrides)
+
+
+def run(options) -> int:
+    """Trains; returns the exit code."""
+    try:
+        config = configure(options)
+        from keras_transformer.training.trainer import train
+
+        return train(config, options.workdir).exit_code
+    except _user_errors() as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _user_errors():
+    from keras_transformer.data.sources import DataError
+    from keras_transformer.training.checkpoints import CheckpointError
+    from keras_transformer.training.workdir import WorkdirError
+
+    return ConfigError, DataError, CheckpointError, WorkdirError, MemoryError

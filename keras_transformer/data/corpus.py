@@ -1,0 +1,222 @@
+"""The tokenised pairs on disk, memory-mapped: built once, opened in milliseconds whatever its size.
+
+    train/
+      source.values     the ids of all sources, one after the other       [21 340 7 3 | 9 3 | ...]   uint16 or int32
+      source.offsets    where each begins; the last is the end of all     [0 4 6 ...]                int64
+      target.values, target.offsets
+      source_text.values, ...   the text itself as UTF-8, where it is kept for subword sampling
+      meta.json         the key of what it was made of, the sizes of the files, the report of the cleaning
+
+A store is written to a folder aside, flushed to the disk and renamed, with meta.json as the last file: it is whole or it
+is not there. Sizes are checked when it is opened.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.data.cleaning import Cleaning
+from keras_transformer.data.progress import Progress
+from keras_transformer.data.records import write_json
+from keras_transformer.data.sources import DataError, Pair
+from keras_transformer.tokenizer import PAD_ID, Tokenizers
+
+FORMAT = 1  # part of the keys: with another number every store is built anew
+CHUNK_PAIRS = 8192  # tokenised at a time, so that this much of the text is in memory
+CHUNK_CHARACTERS = 4_000_000
+
+
+class Column:
+    """Sequences of different lengths in two memory-mapped files."""
+
+    def __init__(self, folder: Path, name: str, dtype):
+        self.values = np.asarray(np.memmap(folder / f"{name}.values", dtype, mode="r"))  # plain arrays: quicker to index
+        self.offsets = np.asarray(np.memmap(folder / f"{name}.offsets", np.int64, mode="r"))
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets).astype(np.int32)
+
+    def padded(self, rows: np.ndarray, width: int) -> np.ndarray:
+        """The given sequences as one array filled up with padding. (R,) -> (R, width) int32"""
+        begins, ends = self.offsets[rows], self.offsets[rows + 1]
+        positions = begins[:, None] + np.arange(width)  # (R, width)
+        inside = positions < ends[:, None]
+        return np.where(inside, self.values[np.where(inside, positions, 0)], PAD_ID).astype(np.int32)
+
+
+class Corpus:
+    """A store that is open.
+
+    Args:
+        folder: Where `build_corpus` wrote it. DataError if it is not there or not whole.
+        tokenizers: Those that it was made with; only `sample` needs them.
+    """
+
+    def __init__(self, folder: str | Path, tokenizers: Tokenizers | None = None):
+        folder, self.tokenizers = Path(folder), tokenizers
+        try:
+            self.meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            damaged = [name for name, size in self.meta["files"].items() if os.stat(folder / name).st_size != size]
+            self.key, has_text = self.meta["key"], self.meta["has_text"]
+            columns = {name: np.dtype(dtype) for name, dtype in self.meta["columns"].items()}
+        except FileNotFoundError as error:
+            raise DataError(f"{folder}: no corpus is stored here ({Path(error.filename).name} is missing).") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{folder}: the stored corpus is damaged: {error!r}.") from error
+        if damaged:
+            raise DataError(f"{folder}: the stored corpus is damaged: {', '.join(damaged)} has another size.")
+        self.source, self.target = (Column(folder, name, columns[name]) for name in ("source", "target"))
+        self.has_text = has_text
+        if has_text:
+            self._texts = [Column(folder, name, np.uint8) for name in ("source_text", "target_text")]
+
+    def __len__(self):
+        return len(self.source)
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        """Pieces of every source, end of sentence included. (pairs,) int32"""
+        return self.source.lengths
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        return self.target.lengths
+
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of one pair, end of sentence included."""
+        return self.source[index], self.target[index]
+
+    def text(self, index: int) -> Pair:
+        """The text of one pair, of a corpus that has kept it."""
+        source, target = (column[index].tobytes().decode("utf-8") for column in self._texts)
+        return source, target
+
+    def sample(self, rows: Iterable[int], amount: float, seeds: Iterable[int]) -> list[list[list[int]]]:
+        """For each side the ids of the given pairs, their text cut at random. Needs the text and the tokenizers."""
+        texts = zip(*map(self.text, rows), strict=True)
+        return [
+            tokenizer.sample_encode(side_texts, amount, seed)
+            for tokenizer, side_texts, seed in zip(self.tokenizers, texts, seeds, strict=True)
+        ]
+
+
+def build_corpus(
+    folder: str | Path,
+    pairs: Iterable[Pair],
+    tokenizers: Tokenizers,
+    cleaning: Cleaning,
+    *,
+    key: str,
+    keep_text: bool = False,
+    total: int | None = None,
+) -> Corpus:
+    """Tokenises `pairs` into a store and opens it. The processor cores share the work, a chunk at a time.
+
+    Args:
+        cleaning: Judges the tokenised pairs; its report goes into the store.
+        key: Says what the store is made of.
+        keep_text: Store the text as well.
+        total: The number of pairs, for the progress bar.
+    """
+    folder = Path(folder)
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    columns = {"source": ids_dtype(tokenizers.source), "target": ids_dtype(tokenizers.target)}
+    if keep_text:
+        columns |= {"source_text": "uint8", "target_text": "uint8"}
+    writers = [ColumnWriter(partial, name, dtype) for name, dtype in columns.items()]
+    with Progress(f"Tokenising {folder.name}", "pairs", total) as progress:
+        for chunk in chunks(pairs):
+            rows = tokenise(chunk, tokenizers, cleaning, keep_text)
+            for writer, sequences in zip(writers, zip(*rows, strict=True), strict=False):
+                writer.append(sequences)
+            progress.add(len(chunk))
+    files = dict(chain.from_iterable(writer.close() for writer in writers))
+    if not writers[0].num_sequences:
+        shutil.rmtree(partial)
+        raise DataError(f"No pair is left after cleaning. {cleaning.report(folder.name)}")
+    report = cleaning.report(folder.name)
+    meta = {"key": key, "columns": columns, "has_text": keep_text, "files": files, "report": report}
+    write_json(partial / "meta.json", meta)
+    publish(partial, folder)
+    return Corpus(folder, tokenizers)
+
+
+def ids_dtype(tokenizer) -> str:
+    return "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
+
+
+def chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Lists of pairs that are bounded in number and, but for one pair, in characters."""
+    chunk, characters = [], 0
+    for pair in pairs:
+        chunk.append(pair)
+        characters += len(pair[0]) + len(pair[1])
+        if len(chunk) == CHUNK_PAIRS or characters > CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def tokenise(chunk: list[Pair], tokenizers: Tokenizers, cleaning: Cleaning, keep_text: bool) -> list[tuple]:
+    """One row of columns for every pair that fits."""
+    sources, targets = zip(*chunk, strict=True)
+    ids = zip(tokenizers.source.encode(sources), tokenizers.target.encode(targets), strict=True)
+    if not keep_text:
+        return [row for row in ids if cleaning.fits(*row)]
+    texts = [(source.encode("utf-8"), target.encode("utf-8")) for source, target in chunk]
+    return [row + text for row, text in zip(ids, texts, strict=True) if cleaning.fits(*row)]
+
+
+class ColumnWriter:
+    """Appends to the two files of a `Column`."""
+
+    def __init__(self, folder: Path, name: str, dtype: str):
+        self.dtype, self.num_sequences, self._end = dtype, 0, 0
+        self._values, self._offsets = (open(folder / f"{name}.{part}", "wb") for part in ("values", "offsets"))  # noqa: SIM115
+        self._offsets.write(np.int64(0).tobytes())
+
+    def append(self, sequences: tuple):
+        ends = self._end + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
+        size = int(ends[-1]) - self._end
+        self._values.write(np.fromiter(chain.from_iterable(sequences), self.dtype, size).tobytes())
+        self._offsets.write(ends.tobytes())
+        self._end, self.num_sequences = int(ends[-1]), self.num_sequences + len(sequences)
+
+    def close(self) -> Iterator[tuple[str, int]]:
+        """Flushes to the disk; the names and sizes of the files."""
+        for file in (self._values, self._offsets):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            yield Path(file.name).name, os.stat(file.name).st_size
+
+
+def publish(partial: Path, folder: Path):
+    """Puts a finished folder in place of an older one. Killed in between, there is none, and it will be built again."""
+    sync(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.rename(partial, folder)
+    sync(folder.parent)
+
+
+def sync(path: Path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

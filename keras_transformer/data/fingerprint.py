@@ -1,0 +1,65 @@
+"""What a corpus is, as a short value: it changes if and only if the text does.
+
+Files count by the SHA-256 of their contents, wherever they lie and whatever they are called. So that a start of a run
+need not read gigabytes, the hashes are kept together with each file's size and time of change; where these are as they
+were, the contents are taken to be the same (as git and make do), except within two seconds of the change, which is as
+fine as some file systems write the time. TFDS sets count by name, version and sizes, and the demo corpus by its first
+sentences.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+
+from keras_transformer.config import Corpus
+from keras_transformer.data import sources
+from keras_transformer.data.records import read_json, write_json
+from keras_transformer.data.sources import DataError
+
+RACY = 2_000_000_000  # nanoseconds
+
+
+def digest(value) -> str:
+    """A hash of any JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(corpus: Corpus, split: str, hashes: "FileHashes"):
+    """A JSON value that stands for the text of one split."""
+    if corpus == "demo":
+        return ["demo", split, digest(list(itertools.islice(sources.read_pairs("demo", split), 1000)))]
+    if isinstance(corpus, str) and corpus.startswith("tfds:"):
+        translation = sources.tfds_translation(corpus)
+        translation.builder.download_and_prepare()
+        info = translation.builder.info
+        size = info.splits[sources.TFDS_SPLITS[split]]
+        return [info.full_name, split, translation.source, translation.target, size.num_examples, size.num_bytes]
+    return [hashes.hash(path) for path in sources.files(corpus)]
+
+
+class FileHashes:
+    """SHA-256 of files, remembered in the JSON file `path`."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._known = read_json(path)
+
+    def hash(self, file: Path) -> str:
+        now = time.time_ns()
+        try:
+            stat = os.stat(file)
+            state, name = [stat.st_size, stat.st_mtime_ns], str(file.resolve())
+            known = self._known.get(name, {})
+            if known.get("state") == state:
+                return known["sha256"]
+            with open(file, "rb") as opened:
+                sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        except OSError as error:
+            raise DataError(f"{file}: expected a readable text file. Received: {error.strerror}.") from error
+        if stat.st_mtime_ns < now - RACY:
+            self._known[name] = {"state": state, "sha256": sha256}
+            write_json(self.path, self._known)
+        return sha256

@@ -1,0 +1,208 @@
+"""Everything between a `DataConfig` and the first batch, made once and kept in the workdir.
+
+    tokenizer.model           SentencePiece (source.model and target.model where the vocabularies are separate)
+    data/
+      train/, valid/          the tokenised corpora (data/corpus.py)
+      held_out.source         the validation set where none was given: pairs taken out of train, one a line
+      held_out.target
+      held_out.json           which pairs these are
+      tokenizer.json          what the tokenizer was made of
+      files.json              hashes of the text files (data/fingerprint.py)
+      lock                    held while a process prepares; others wait, and then find everything done
+
+Each product is stored with a key, a hash of all that it is made of: text, options, tokenizer. While its key is right it is
+used again; otherwise it is made anew.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from keras_transformer.config import ConfigError, DataConfig
+from keras_transformer.data import sources
+from keras_transformer.data.cleaning import Cleaning
+from keras_transformer.data.corpus import FORMAT, Corpus, build_corpus
+from keras_transformer.data.fingerprint import FileHashes, digest, fingerprint
+from keras_transformer.data.held_out import HeldOut, choose_held_out
+from keras_transformer.data.progress import Progress
+from keras_transformer.data.records import read_json, write_json, write_text
+from keras_transformer.data.sources import DataError, Pair, read_pairs
+from keras_transformer.tokenizer import Tokenizer, Tokenizers
+
+# The fields of `DataConfig` that each product depends on, besides the text.
+CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
+TOKENIZER = (
+    "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
+)  # fmt: skip
+
+
+class Prepared(NamedTuple):
+    """What a run is made of."""
+
+    tokenizers: Tokenizers
+    train: Corpus
+    valid: Corpus
+    valid_text: list[Pair]  # every pair of the validation set, as it is written
+    test_text: list[Pair] | None
+
+
+def prepare(data: DataConfig, folder: str | Path, report: Callable[[str], None] = print) -> Prepared:
+    """Makes what is missing or out of date below `folder`, opens the rest, and reports on both."""
+    folder = Path(folder)
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    with open(folder / "data" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _Preparation(data, folder, report).run()
+
+
+class _Preparation:
+    def __init__(self, data: DataConfig, folder: Path, report: Callable[[str], None]):
+        self.data, self.folder, self.report = data, folder, report
+        self.hashes = FileHashes(folder / "data" / "files.json")
+        self.held_out = HeldOut(-1)  # nothing
+        self.num_pairs = None  # of train, for the progress bar, once they were counted
+
+    def run(self) -> Prepared:
+        data, built_in = self.data, sources.splits(self.data.train)
+        text = [fingerprint(data.train, "train", self.hashes), data.reverse, data.max_pairs, self._options(CLEANING)]
+        if data.valid is not None or "valid" in built_in:
+            valid, reverse = data.valid or data.train, data.reverse
+        else:
+            valid, reverse = self._hold_out(digest([text, data.valid_pairs])), False
+            text.append(self.held_out)
+        tokenizers = self._tokenizers(digest([text, self._options(TOKENIZER)]))
+        train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
+        valid_corpus = self._corpus(
+            "valid",
+            [fingerprint(valid, "valid", self.hashes), reverse],
+            lambda cleaning: cleaning.clean(read_pairs(valid, "valid", reverse=reverse)),
+            tokenizers,
+            DataConfig(max_length=data.max_length),
+        )
+        valid_text = list(read_pairs(valid, "valid", reverse=reverse))
+        test = data.train if data.test is None and "test" in built_in else data.test
+        test_text = None if test is None else list(read_pairs(test, "test", reverse=data.reverse))
+        return Prepared(tokenizers, train_corpus, valid_corpus, valid_text, test_text)
+
+    def _options(self, names) -> dict:
+        return {name: getattr(self.data, name) for name in names}
+
+    def _train_pairs(self, cleaning: Cleaning) -> Iterator[Pair]:
+        pairs = read_pairs(self.data.train, "train", reverse=self.data.reverse, limit=self.data.max_pairs)
+        for pair in cleaning.clean(pairs):
+            if self.held_out.takes(pair):
+                cleaning.hold_out()
+            else:
+                yield pair
+
+    def _hold_out(self, key: str) -> tuple[str, str]:
+        """Sets `held_out`; returns the two files with what it takes."""
+        paths = [self.folder / "data" / f"held_out.{side}" for side in ("source", "target")]
+        record = self.folder / "data" / "held_out.json"
+        known = read_json(record)
+        if known.get("key") == key and all(path.exists() for path in paths):
+            self.held_out = HeldOut(known["threshold"])
+            return tuple(map(str, paths))
+        progress = Progress("Choosing the validation set", "pairs")
+        held_out = choose_held_out(progress.count(self._train_pairs(Cleaning(self.data))), self.data.valid_pairs)
+        taken = [pair for pair in self._train_pairs(Cleaning(self.data)) if held_out.takes(pair)]
+        if not taken:
+            raise DataError("`data.train` has too few different sources to hold some out. Give `data.valid`.")
+        for path, lines in zip(paths, zip(*taken, strict=True), strict=True):
+            write_text(path, "".join(f"{line}\n" for line in lines))
+        write_json(record, {"key": key, "threshold": held_out.threshold})
+        self.report(f"valid: `data.valid` is not given, so {len(taken):,} pairs are held out of train")
+        self.held_out = held_out
+        return tuple(map(str, paths))
+
+    def _tokenizers(self, key: str) -> Tokenizers:
+        record = self.folder / "data" / "tokenizer.json"
+        tokenizers = load_tokenizers(self.folder)
+        if tokenizers is None or read_json(record) != {"key": key, "models": hashes(tokenizers)}:
+            tokenizers = self._train_tokenizers()
+            tokenizers.save(self.folder)
+            write_json(record, {"key": key, "models": hashes(tokenizers)})
+        sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(tokenizers)]
+        self.report(f"tokenizer: {self.data.tokenizer}, {' and '.join(sizes)} pieces")
+        return tokenizers
+
+    def _train_tokenizers(self) -> Tokenizers:
+        data, cleaning = self.data, Cleaning(self.data)
+        progress = Progress("Reading for the tokenizer", "pairs")
+        sample, self.num_pairs = draw(progress.count(self._train_pairs(cleaning)), data.tokenizer_pairs)
+        if not sample:
+            raise DataError(f"No pair is left after cleaning. {cleaning.report('train')}")
+
+        def train(sentences: Iterable[str]) -> Tokenizer:
+            return Tokenizer.train(
+                sentences,
+                vocab_size=data.vocab_size,
+                kind=data.tokenizer,
+                byte_fallback=data.byte_fallback,
+                lowercase=data.lowercase,
+                character_coverage=data.character_coverage,
+            )
+
+        try:
+            if data.shared_vocab:
+                return Tokenizers(*[train(chain.from_iterable(sample))] * 2)
+            return Tokenizers(*(train(side) for side in zip(*sample, strict=True)))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def _corpus(self, name: str, text, pairs, tokenizers: Tokenizers, data: DataConfig) -> Corpus:
+        """Opens data/`name`, or builds it from what `pairs` gives, cleaned by the rules of `data`."""
+        folder = self.folder / "data" / name
+        keep_text = data.subword_sampling > 0
+        key = digest([FORMAT, text, hashes(tokenizers), data.max_length, keep_text])
+        corpus = open_corpus(folder, tokenizers, key, self.report)
+        if corpus is None:
+            cleaning = Cleaning(data)
+            total = self.num_pairs if name == "train" else None
+            corpus = build_corpus(
+                folder, pairs(cleaning), tokenizers, cleaning, key=key, keep_text=keep_text, total=total
+            )
+        self.report(corpus.meta["report"])
+        return corpus
+
+
+def open_corpus(folder: Path, tokenizers: Tokenizers, key: str, report) -> Corpus | None:
+    """The stored corpus, or None where it must be built, with the reason reported if there was one before."""
+    if not folder.exists():
+        return None
+    try:
+        corpus = Corpus(folder, tokenizers)
+    except DataError as error:
+        report(f"{error} Building it again.")
+        return None
+    if corpus.key != key:
+        report(f"{folder}: text, tokenizer or options have changed. Building the corpus again.")
+        return None
+    return corpus
+
+
+def load_tokenizers(folder: Path) -> Tokenizers | None:
+    try:
+        return Tokenizers.load(folder)
+    except (OSError, RuntimeError):  # there is none, or it is damaged
+        return None
+
+
+def hashes(tokenizers: Tokenizers) -> list[str]:
+    return [tokenizer.model_hash for tokenizer in tokenizers]
+
+
+def draw(pairs: Iterable[Pair], most: int) -> tuple[list[Pair], int]:
+    """At most so many of the pairs, each with the same chance, and how many there were (Vitter's algorithm R)."""
+    sample, num_pairs, random = [], 0, Random(0).random
+    for num_pairs, pair in enumerate(pairs, start=1):
+        if len(sample) < most:
+            sample.append(pair)
+        else:
+            place = int(random() * num_pairs)
+            if place < most:
+                sample[place] = pair
+    return sample, num_pairs

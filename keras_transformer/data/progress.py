@@ -1,0 +1,56 @@
+"""A progress bar on stderr: one line that is rewritten in a terminal, a line now and then in a log."""
+
+import sys
+import time
+
+WIDTH = 30  # of the bar
+
+
+class Progress:
+    """Use as a context, so that the last line is ended; nothing is shown of what takes less than a moment.
+
+    Args:
+        title: What is going on.
+        unit: What is counted.
+        total: Where the count ends, if that is known.
+    """
+
+    def __init__(self, title: str, unit: str, total: int | None = None):
+        self.title, self.unit, self.total = title, unit, total
+        self.done = 0
+        self._is_terminal = sys.stderr.isatty()
+        self._interval = 0.2 if self._is_terminal else 10.0  # seconds
+        self._begin = self._shown = time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def add(self, number: int):
+        self.done += number
+        if time.monotonic() - self._shown >= self._interval:
+            self._show()
+
+    def count(self, items):
+        """Hands the items on and counts them."""
+        with self:
+            for item in items:
+                self.add(1)
+                yield item
+
+    def __exit__(self, *_):
+        if self._shown > self._begin:
+            self._show()
+            if self._is_terminal:
+                print(file=sys.stderr)
+
+    def _show(self):
+        self._shown = time.monotonic()
+        line = f"{self.title} {self._bar()}{self.done:,} {self.unit}, {self.done / (self._shown - self._begin):,.0f}/s"
+        start, end = ("\r", "") if self._is_terminal else ("", "\n")
+        print(start + line, end=end, file=sys.stderr, flush=True)
+
+    def _bar(self) -> str:
+        if not self.total:
+            return ""
+        filled = min(WIDTH, WIDTH * self.done // self.total)
+        return f"[{'=' * filled}{' ' * (WIDTH - filled)}] "

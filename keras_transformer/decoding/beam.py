@@ -1,0 +1,216 @@
+"""Beam search with the length penalty of Wu et al. (2016), Section 7, as Section 6.1 of the paper uses it.
+
+    score(Y) = log P(Y) / lp(Y)        lp(Y) = ((5 + |Y|) / 6) ^ alpha        |Y| counts eos
+
+Each sentence has W live beams, all of the same length, and its best finished hypotheses. One step with W = 2:
+
+    live     the cat   -1.1 --.  top 2W of all       the cat sat  -1.5   not eos: the best W become   the cat sat  -1.5
+             a cat     -1.4 --'  continuations   ->  the cat </s> -1.9   live                         a cat is     -2.3
+                                                     a cat is     -2.3
+                                                     a cat </s>   -2.8   eos: scored and merged into the finished ones
+
+At most W of 2W candidates can be eos (one a beam), so eos never takes the place of a live beam. One beam alone is
+greedy search: then there is one candidate, and if that is eos the sentence is over.
+
+**Limit.** A sentence may have `max_lengths[b]` tokens, eos included. What is still live at the limit is incomplete. A
+sentence that has a complete hypothesis returns complete ones only; where it has none, its live beams are returned as
+they are, without eos, scored with lp(limit). So do the paper's authors (tensor2tensor). Were the incomplete ones to
+compete, a model that repeats itself up to the limit would win by the length penalty.
+
+**Early stopping** changes no result. log P is at most 0 and never rises as a beam grows, and lp does not fall with the
+length (alpha >= 0). So whatever a live beam becomes scores at most log P(beam) / lp(limit). Once this, for the best
+live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes to
+the earlier one), and the sentence is done: it is frozen, and the loop ends when all are.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, within, without_repeats
+from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
+from keras_transformer.decoding.types import Hypotheses, SearchSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamSettings(SearchSettings):
+    beam_width: int
+    num_hypotheses: int = 1  # how many are returned
+    early_stopping: bool = True  # False: go on to each sentence's limit; the result is the same
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 1 <= self.num_hypotheses <= self.beam_width:
+            raise ValueError(
+                "`num_hypotheses` must be between 1 and `beam_width`. "
+                f"Received: num_hypotheses={self.num_hypotheses}, beam_width={self.beam_width}."
+            )
+
+
+class Search(NamedTuple):
+    """A search between two steps. Axis 0 of everything is the batch."""
+
+    state: Any  # of the step function
+    live_ids: tf.Tensor  # (B, W, T)
+    live_log_probs: tf.Tensor  # (B, W), best first; -inf: no such beam
+    finished: Hypotheses  # of complete ones; eos is not yet written
+    done: tf.Tensor  # (B,)
+
+
+class Candidates(NamedTuple):
+    """Continuations of live beams, best first."""
+
+    log_probs: tf.Tensor  # (B, C)
+    parents: tf.Tensor  # (B, C), beams
+    ids: tf.Tensor  # (B, C)
+
+
+def beam_search(step, reorder, state, constraints, settings, max_length):
+    """The best hypotheses of every sentence, `num_hypotheses` of them. -> Hypotheses
+
+    Args:
+        step: StepFn over (B, W) ids.
+        reorder: ReorderFn.
+        state: what `step` gets at index 0.
+        constraints: Constraints, a row a sentence.
+        settings: BeamSettings.
+        max_length: T, positions there is room for; an int under XLA.
+    """
+    constraints = within(constraints, max_length)
+
+    def going_on(_, search):
+        return ~tf.reduce_all(search.done)
+
+    def advance(index, search):
+        last_ids = tf.gather(search.live_ids, tf.maximum(index - 1, 0), axis=2)  # (B, W)
+        ids = tf.where(index == 0, settings.bos_id, last_ids)
+        logits, state = step(ids, index, search.state)
+        candidates = _candidates(logits, index, search, constraints, settings)
+        finished = _finish(index, search, candidates, settings)
+        live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
+        after = Search(reorder(state, parents), live_ids, live_log_probs, finished, search.done)
+        after = after._replace(done=search.done | _is_done(index + 1, after, constraints, settings))
+        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
+        return index + 1, after
+
+    _, search = tf.while_loop(going_on, advance, (tf.constant(0), _start(state, constraints, settings, max_length)))
+    return _best(search, constraints, settings)
+
+
+def _start(state, constraints, settings, max_length):
+    batch = tf.shape(constraints.max_lengths)[0]
+    width, kept = settings.beam_width, settings.num_hypotheses
+    only_the_first = tf.where(tf.range(width) == 0, 0.0, MINUS_INFINITY)  # else all beams would say the same
+    nothing = tf.fill((batch, kept), MINUS_INFINITY)
+    return Search(
+        state=state,
+        live_ids=tf.fill((batch, width, max_length), settings.pad_id),
+        live_log_probs=tf.tile(only_the_first[None], (batch, 1)),
+        finished=Hypotheses(
+            ids=tf.fill((batch, kept, max_length), settings.pad_id),
+            scores=nothing,
+            log_probs=nothing,
+            lengths=tf.zeros((batch, kept), tf.int32),
+        ),
+        done=constraints.max_lengths <= 0,
+    )
+
+
+def _candidates(logits, index, search, constraints, settings):
+    """The best 2W continuations. All a beam can add to them are its own best 2W. (B, W, V) -> Candidates"""
+    width, vocab_size = logits.shape[1:]
+    wanted = 2 * width if width > 1 else 1
+    num_best = min(wanted + NUM_FORBIDDEN, vocab_size)  # K
+    logits = tf.cast(logits, tf.float32)
+    normalizers = tf.reduce_logsumexp(logits, axis=2, keepdims=True)  # (B, W, 1), over all ids, also forbidden ones
+
+    def flat(x):
+        return tf.reshape(x, (-1, x.shape[2] or tf.shape(x)[2]))  # (B * W, ...)
+
+    best = top_k(without_repeats(flat(logits), flat(search.live_ids), index, settings), num_best)
+    values, ids = (tf.reshape(x, (-1, width, num_best)) for x in best)
+    allowed = ~forbidden(ids, index, constraints, settings)  # (B, W, K)
+    if constraints.prefix_ids is not None:
+        forced_ids, is_forced = forced(constraints, index)
+        first = is_forced[:, None, None] & (tf.range(num_best) == 0)  # (B, 1, K), the forced id takes the first place
+        forced_logits = tf.gather(logits, forced_ids, axis=2, batch_dims=1)  # (B, W)
+        values = tf.where(first, forced_logits[:, :, None], values)
+        ids = tf.where(first, forced_ids[:, None, None], ids)
+        allowed = tf.where(is_forced[:, None, None], first, allowed)
+    # The minimum: rounding must not raise log P, early stopping counts on it. A beam whose distribution is broken
+    # (NaN, or no id possible) ends here.
+    log_probs = search.live_log_probs[:, :, None] + tf.minimum(values - normalizers, 0.0)
+    allowed &= tf.math.is_finite(normalizers) & ~search.done[:, None, None]
+    log_probs = tf.reshape(tf.where(allowed, log_probs, MINUS_INFINITY), (-1, width * num_best))
+    log_probs, places = tf.math.top_k(log_probs, min(wanted, width * num_best))  # (B, C)
+    return Candidates(
+        log_probs=log_probs,
+        parents=places // num_best,
+        ids=tf.gather(tf.reshape(ids, (-1, width * num_best)), places, batch_dims=1),
+    )
+
+
+def _finish(index, search, candidates, settings):
+    """The finished hypotheses after those of the candidates that end have been merged in. -> Hypotheses"""
+    finished, kept = search.finished, settings.num_hypotheses
+    ending = tf.where(candidates.ids == settings.eos_id, candidates.log_probs, MINUS_INFINITY)  # (B, C)
+    scores = tf.concat([finished.scores, ending / length_penalty(index + 1, settings.alpha)], axis=1)  # (B, kept + C)
+    scores, places = tf.math.top_k(scores, kept)  # an earlier one wins a tie
+
+    def choose(old, new):
+        return tf.gather(tf.concat([old, new], axis=1), places, batch_dims=1)
+
+    before = tf.tile(tf.range(kept)[None], (tf.shape(places)[0], 1))
+    rows = choose(before, kept + candidates.parents)  # (B, kept), of finished and live ids one above the other
+    return Hypotheses(
+        ids=tf.gather(tf.concat([finished.ids, search.live_ids], axis=1), rows, batch_dims=1),
+        scores=scores,
+        log_probs=choose(finished.log_probs, ending),
+        lengths=choose(finished.lengths, tf.zeros_like(candidates.ids) + index + 1),
+    )
+
+
+def _go_on(index, search, candidates, settings):
+    """The best W of the candidates that do not end; beams of a sentence that is done stay. -> live_ids, ..., parents"""
+    width = settings.beam_width
+    log_probs = tf.where(candidates.ids == settings.eos_id, MINUS_INFINITY, candidates.log_probs)
+    log_probs, places = tf.math.top_k(log_probs, width)  # (B, W)
+    done = search.done[:, None]
+    parents = tf.where(done, tf.range(width), tf.gather(candidates.parents, places, batch_dims=1))
+    ids = tf.where(done, settings.pad_id, tf.gather(candidates.ids, places, batch_dims=1))
+    live_ids = tf.gather(search.live_ids, parents, batch_dims=1)
+    here = tf.range(tf.shape(live_ids)[2]) == index  # (T,)
+    live_ids = tf.where(here, ids[:, :, None], live_ids)
+    return live_ids, tf.where(done, search.live_log_probs, log_probs), parents
+
+
+def _is_done(length, search, constraints, settings):
+    """Whether nothing can come any more: the limit is reached, or no live beam can still win. -> (B,)"""
+    best_live = tf.reduce_max(search.live_log_probs, axis=1)
+    worst_kept = search.finished.scores[:, -1] if settings.early_stopping else MINUS_INFINITY
+    best_possible = best_live / length_penalty(constraints.max_lengths, settings.alpha)
+    return (length >= constraints.max_lengths) | (best_possible <= worst_kept)
+
+
+def _best(search, constraints, settings):
+    """The finished hypotheses of each sentence; where there are none, its live beams. -> Hypotheses"""
+    finished, limits = search.finished, constraints.max_lengths[:, None]
+    positions = tf.range(tf.shape(finished.ids)[2])  # (T,)
+    log_probs = search.live_log_probs[:, : settings.num_hypotheses]
+    incomplete = Hypotheses(
+        ids=search.live_ids[:, : settings.num_hypotheses],
+        scores=log_probs / length_penalty(limits, settings.alpha),
+        log_probs=log_probs,
+        lengths=limits + tf.zeros_like(finished.lengths),
+    )
+    with_eos = tf.where(positions == finished.lengths[:, :, None] - 1, settings.eos_id, finished.ids)
+    any_complete = finished.scores[:, :1] > MINUS_INFINITY  # (B, 1)
+    ids = tf.where(any_complete[:, :, None], with_eos, incomplete.ids)
+    scores, log_probs, lengths = (
+        tf.where(any_complete, a, b) for a, b in zip(finished[1:], incomplete[1:], strict=True)
+    )
+    exists = scores > MINUS_INFINITY
+    return Hypotheses(
+        tf.where(exists[:, :, None], ids, settings.pad_id), scores, log_probs, tf.where(exists, lengths, 0)
+    )

@@ -1,0 +1,61 @@
+"""What goes into a search and what comes out of it."""
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+State = Any  # a tree of tensors, axis 0 of each is the batch; only the step and reorder functions look inside
+
+
+class StepFn(Protocol):
+    def __call__(self, ids: tf.Tensor, index: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+        """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, state -> (B, W, V), state
+
+        Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come.
+        """
+
+
+class ReorderFn(Protocol):
+    def __call__(self, state: State, parents: tf.Tensor) -> State:
+        """The state after beam w has become a continuation of beam parents[b, w]. state, (B, W) -> state"""
+
+
+class Choose(Protocol):
+    def __call__(self, logits: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        """The next id of every sentence; ids that may not come have minus infinity. (B, V), scalar -> (B,) int32"""
+
+
+class Hypotheses(NamedTuple):
+    """The outcome of a search, best first. A place that no hypothesis fills has score -inf, length 0 and only pad."""
+
+    ids: tf.Tensor  # (B, W, T) int32, eos included, pad behind the end
+    scores: tf.Tensor  # (B, W) float32, log_probs / length penalty
+    log_probs: tf.Tensor  # (B, W) float32, of all tokens, a forced prefix and eos included
+    lengths: tf.Tensor  # (B, W) int32, eos included
+
+
+class Constraints(NamedTuple):
+    """What each sentence asks of its hypotheses; None where no sentence asks."""
+
+    max_lengths: tf.Tensor  # (B,) the limit of tokens, eos included; the paper's is input length + 50
+    min_lengths: tf.Tensor | None = None  # (B,) eos may not come before this length is reached, eos included
+    prefix_ids: tf.Tensor | None = None  # (B, P) what every hypothesis begins with
+    prefix_lengths: tf.Tensor | None = None  # (B,) how many of the prefix_ids count
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What holds for every sentence of a search."""
+
+    pad_id: int  # fills up behind the end; never generated
+    bos_id: int  # the input of step 0; never generated
+    eos_id: int
+    alpha: float  # of the length penalty; 0: score = log_prob
+    no_repeat_ngram: int = 0  # no hypothesis has the same so many tokens in a row twice, 0: off
+
+    def __post_init__(self):
+        if not self.alpha >= 0:  # a negative one would reward short hypotheses, and early stopping would be unsound
+            raise ValueError(f"`alpha` must be at least 0. Received: alpha={self.alpha!r}.")
+        if self.no_repeat_ngram < 0:
+            raise ValueError(f"`no_repeat_ngram` must be at least 0. Received: {self.no_repeat_ngram!r}.")

@@ -1,0 +1,281 @@
+"""How good translations are: scores with signatures and intervals, tests against another output, a whole evaluation.
+
+    sources, hypotheses, references         lists of strings; line i of each belongs together
+        |
+        +-- bleu                            one number
+        +-- score                           BLEU, chrF and TER with their 95 % intervals
+        +-- by_length                       BLEU of short and of long sentences
+        +-- compare                         is this output better than another one, or is it chance?
+        `-- evaluate -> Evaluation          all of that and sentences to look at: .to_text(), .to_json(), report.html
+
+sacreBLEU counts, so every figure has its signature; `bootstrap.py` makes the intervals.
+"""
+
+import dataclasses
+import json
+import math
+import typing
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from keras_transformer import report
+from keras_transformer.bootstrap import Counts, count, middle
+from keras_transformer.suspicion import Example, suspicion
+
+EDGES = (5, 10, 15, 20, 30, 50)  # longest sources of the classes of `by_length`, in words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """One metric over one set of sentences."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None  # 95 %, from the bootstrap; None without one
+    signature: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores:
+    """All metrics over one set of sentences. TER counts edits: lower is better."""
+
+    bleu: Score
+    chrf: Score
+    ter: Score
+    exact_match: float  # share of the hypotheses that are their reference
+    length_ratio: float  # tokens of the hypotheses / of the references, as BLEU counts them
+    num_sentences: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LengthClass:
+    """The sentences whose sources have a length between two edges."""
+
+    label: str  # "6 to 10"
+    num_sentences: int
+    bleu: float
+    interval: tuple[float, float] | None
+    length_ratio: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One metric over two outputs for the same sentences."""
+
+    name: str
+    value: float
+    other: float
+    difference: float  # value - other
+    interval: tuple[float, float]  # 95 %, of the difference
+    p_value: float  # of a difference as large as this one, were the two systems equal; two-sided
+    signature: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class About:
+    """What the scores cannot know: how the hypotheses were made."""
+
+    title: str = "Evaluation"
+    hardware: str = ""
+    sentences_per_second: float | None = None
+    tokens_per_second: float | None = None  # target tokens
+    details: dict[str, str] = dataclasses.field(default_factory=dict)  # more lines: weights, data, beam width, ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Everything about one output; makes its own report."""
+
+    about: About
+    scores: Scores
+    by_length: tuple[LengthClass, ...]
+    differences: tuple[Difference, ...]  # from another output; none where there is none
+    suspicious: tuple[Example, ...]
+    worst: tuple[Example, ...]  # by chrF
+    best: tuple[Example, ...]  # by chrF; at a tie the longest
+
+    def to_text(self) -> str:
+        return report.text(self)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> typing.Self:
+        return _restore(cls, json.loads(text))
+
+
+def score(hypotheses, references, *, lowercase=False, pretokenized=False, num_bootstrap=1000, seed=12345) -> Scores:
+    """BLEU, chrF and TER as sacreBLEU's command line has them, with 95 % intervals.
+
+    Args:
+        hypotheses, references: lists of strings of one length.
+        lowercase: fold case (TER always does).
+        pretokenized: tokens are what stands between blanks; for published tables of tokenised BLEU.
+        num_bootstrap: resamples for the intervals; 0 leaves them out.
+        seed: of the resamples; 12345 is sacreBLEU's.
+    """
+    _check_lines(hypotheses=hypotheses, references=references)
+    metrics = _metrics(lowercase, pretokenized, force=pretokenized)
+    counts = [count(metric, hypotheses, references) for metric in metrics]
+    bleu_score, chrf, ter = (_score(each, num_bootstrap, seed) for each in counts)
+    num_exact = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    return Scores(
+        bleu=bleu_score,
+        chrf=chrf,
+        ter=ter,
+        exact_match=num_exact / len(references),
+        length_ratio=counts[0].length_ratio(),
+        num_sentences=len(references),
+    )
+
+
+def bleu(hypotheses, references, *, lowercase=False, pretokenized=False) -> float:
+    """BLEU alone: the value of `score(...).bleu`."""
+    _check_lines(hypotheses=hypotheses, references=references)
+    metric, _, _ = _metrics(lowercase, pretokenized)
+    return count(metric, hypotheses, references).value()
+
+
+def by_length(
+    sources,
+    hypotheses,
+    references,
+    edges=EDGES,
+    *,
+    lowercase=False,
+    pretokenized=False,
+    num_bootstrap=1000,
+    seed=12345,
+) -> tuple[LengthClass, ...]:
+    """BLEU by the number of words of the source; classes without a sentence are left out.
+
+    Args:
+        edges: the longest source of each class but the last, rising.
+        sources, ...: as in `score`.
+    """
+    _check_lines(sources=sources, hypotheses=hypotheses, references=references)
+    metric, _, _ = _metrics(lowercase, pretokenized)
+    rows = count(metric, hypotheses, references).rows
+    classes = np.searchsorted(edges, [len(source.split()) for source in sources])
+    found = []
+    for i, (low, high) in enumerate(zip([0, *edges], [*edges, None], strict=True)):
+        part = Counts(metric, rows[classes == i])
+        if len(part.rows):
+            found.append(
+                LengthClass(
+                    label=f"over {low}" if high is None else f"{low + 1} to {high}" if low else f"up to {high}",
+                    num_sentences=len(part.rows),
+                    bleu=part.value(),
+                    interval=part.interval(num_bootstrap, seed),
+                    length_ratio=part.length_ratio(),
+                )
+            )
+    return tuple(found)
+
+
+def compare(
+    hypotheses, other, references, *, lowercase=False, pretokenized=False, num_bootstrap=1000, seed=12345
+) -> tuple[Difference, ...]:
+    """The paired bootstrap (Koehn, 2004): both outputs are scored on the same resamples. BLEU, chrF and TER.
+
+    The p-value is that of Riezler and Maxwell (2005): how often the difference strays from its mean by as much as the
+    difference that was seen. sacreBLEU's own takes the modulus of the differences first, which halves it for different
+    systems and calls a system significantly different from itself.
+
+    Args:
+        other: the output of the other system.
+        hypotheses, ...: as in `score`.
+    """
+    _check_lines(hypotheses=hypotheses, other=other, references=references)
+    if num_bootstrap < 1:
+        raise ValueError(f"`num_bootstrap` must be at least 1 to compare. Received: num_bootstrap={num_bootstrap}.")
+    found = []
+    for metric in _metrics(lowercase, pretokenized):
+        one, two = (count(metric, output, references) for output in (hypotheses, other))
+        resampled = one.resample(num_bootstrap, seed) - two.resample(num_bootstrap, seed)
+        difference = one.value() - two.value()
+        as_large = int(np.sum(np.abs(resampled - resampled.mean()) >= abs(difference)))
+        found.append(
+            Difference(
+                name=one.name(),
+                value=one.value(),
+                other=two.value(),
+                difference=difference,
+                interval=middle(resampled),
+                p_value=(as_large + 1) / (num_bootstrap + 1),
+                signature=one.signature(num_bootstrap, seed),
+            )
+        )
+    return tuple(found)
+
+
+def evaluate(
+    sources, hypotheses, references, *, other=None, about=None, num_examples=10, edges=EDGES, **options
+) -> Evaluation:
+    """Everything that this module knows about one output.
+
+    Args:
+        sources, hypotheses, references: lists of strings of one length.
+        other: the output of another system to compare with.
+        about: an `About`.
+        num_examples: how many of the worst and of the best sentences are kept.
+        edges: of `by_length`.
+        **options: those of `score`.
+    """
+    _check_lines(sources=sources, hypotheses=hypotheses, references=references)
+    examples = _examples(sources, hypotheses, references, options.get("lowercase", False))
+    num_examples = min(num_examples, math.ceil(len(examples) / 2))
+    return Evaluation(
+        about=about or About(),
+        scores=score(hypotheses, references, **options),
+        by_length=by_length(sources, hypotheses, references, edges, **options),
+        differences=compare(hypotheses, other, references, **options) if other is not None else (),
+        suspicious=tuple(example for example in examples if example.reason),
+        worst=tuple(sorted(examples, key=lambda e: (e.chrf, -len(e.reference)))[:num_examples]),
+        best=tuple(sorted(examples, key=lambda e: (-e.chrf, -len(e.reference)))[:num_examples]),
+    )
+
+
+def _examples(sources, hypotheses, references, lowercase):
+    _, metric, _ = _metrics(lowercase, pretokenized=False)
+    chrf = count(metric, hypotheses, references).sentence_values()
+    return [
+        Example(line=i, chrf=value, source=s, hypothesis=h, reference=r, reason=suspicion(s, h, r))
+        for i, (value, s, h, r) in enumerate(zip(chrf, sources, hypotheses, references, strict=True), start=1)
+    ]
+
+
+def _score(counts, num_bootstrap, seed):
+    return Score(
+        name=counts.name(),
+        value=counts.value(),
+        interval=counts.interval(num_bootstrap, seed),
+        signature=counts.signature(num_bootstrap, seed),
+    )
+
+
+def _metrics(lowercase, pretokenized, force=True):
+    """BLEU, chrF, TER. Without `force` BLEU logs a warning about references that look tokenised."""
+    tokenize = "none" if pretokenized else BLEU.TOKENIZER_DEFAULT
+    return BLEU(lowercase=lowercase, tokenize=tokenize, force=force), CHRF(lowercase=lowercase), TER()
+
+
+def _check_lines(**outputs):
+    counts = {name: len(lines) for name, lines in outputs.items()}
+    if len(set(counts.values())) > 1:
+        received = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise ValueError(f"Line i of each belongs together, so there must be equally many. Received: {received}.")
+    if not any(counts.values()):
+        raise ValueError(f"There must be at least one sentence to score. Received: no {' and no '.join(counts)}.")
+
+
+def _restore(kind, value):
+    """The inverse of `dataclasses.asdict` after JSON: objects become dataclasses again, lists tuples."""
+    if dataclasses.is_dataclass(kind):
+        kinds = typing.get_type_hints(kind)
+        return kind(**{name: _restore(kinds[name], item) for name, item in value.items()})
+    if isinstance(value, list):
+        return tuple(_restore((typing.get_args(kind) or (None,))[0], item) for item in value)
+    return value

@@ -1,0 +1,195 @@
+"""Text to pieces and back: one SentencePiece model, in Python for the corpus and in the graph for serving.
+
+    "The cat."  --encode-->  [21, 340, 7, 3]  --pieces-->  ["▁The", "▁cat", ".", "</s>"]
+                             [21, 340, 7, 3, 0, 0]  --decode-->  "The cat."
+
+What decoding gives back is the text as the model normalises it (NFKC; tabs, newlines and runs of blanks become one
+blank; no accent is lost), in lower case if the model was trained so. `GraphTokenizer` is the same model as
+tensorflow-text operations: its ids equal those of Python on every string.
+"""
+
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import sentencepiece
+import tensorflow as tf
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not know the machine
+NORMALIZERS = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`; cf: case folding
+
+_sampling = threading.Lock()  # SentencePiece has one seed for the whole process
+
+
+class Tokenizer:
+    """One SentencePiece model: of one language, or of both where the vocabulary is shared.
+
+    Args:
+        model_bytes: The serialised model; `train` and `load` make them.
+    """
+
+    def __init__(self, model_bytes: bytes):
+        self.model_bytes = model_bytes
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+
+    @classmethod
+    def train(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vocab_size: int,
+        kind: Literal["bpe", "unigram"] = "bpe",
+        byte_fallback: bool = False,
+        lowercase: bool = False,
+        character_coverage: float = 1.0,
+    ) -> Self:
+        """A model of the given sentences: the same model for the same sentences, on every machine.
+
+        Args:
+            vocab_size: The most pieces; a small corpus gives fewer.
+            byte_fallback: Unknown characters become bytes instead of <unk>; 256 pieces are spent on them.
+            lowercase: Fold case first. It is part of the model, so that it holds in the graph too.
+            character_coverage: The share of the characters, counted in running text, that become pieces.
+        """
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences),
+                model_writer=model,
+                model_type=kind,
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                byte_fallback=byte_fallback,
+                normalization_rule_name=NORMALIZERS[lowercase],
+                character_coverage=character_coverage,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                num_threads=TRAINING_THREADS,
+                minloglevel=2,
+            )
+        except RuntimeError as error:  # e.g. fewer pieces than characters
+            raise ValueError(f"SentencePiece cannot train a {kind} model of {vocab_size} pieces: {error}") from error
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        return cls(Path(path).read_bytes())
+
+    def save(self, path: str | Path):
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_bytes(self.model_bytes)
+        os.replace(partial, path)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._processor.vocab_size()
+
+    @property
+    def model_hash(self) -> str:
+        return hashlib.sha256(self.model_bytes).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of every text, end of sentence included. All processor cores take part."""
+        return self._encode(texts, num_threads=min(os.cpu_count() or 1, 1 + len(texts) // 100))
+
+    def sample_encode(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
+        """Like `encode`, but cut at random (subword regularisation): a pure function of texts, amount and seed.
+
+        `amount` is the probability of leaving out a merge (BPE-dropout), or the smoothing alpha of a unigram model,
+        where 0.1 is a strong and 1.0 a weak effect. The price of being repeatable is one thread at a time.
+        """
+        with _sampling:
+            sentencepiece.set_random_generator_seed(seed % 2**32)
+            # The generator belongs to a thread and is seeded at its first use; a list is encoded in threads made for
+            # it. One thread, so that it is certain which text comes first.
+            return self._encode(texts, num_threads=1, enable_sampling=True, alpha=amount, nbest_size=-1)
+
+    def _encode(self, texts, **options):
+        texts = list(texts)
+        try:
+            return self._processor.encode(texts, add_eos=True, **options)
+        except TypeError:  # a lone surrogate, as in names of files that are not UTF-8: there are no bytes for it
+            texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+            return self._processor.encode(texts, add_eos=True, **options)
+
+    def decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
+        """The text of every sequence up to its end; padding and begin of sentence are ignored, any integer is taken."""
+        return self._processor.decode([self._visible(ids) for ids in sequences]) if sequences is not None else []
+
+    def _visible(self, ids) -> list[int]:
+        until_end = takewhile(lambda id_: id_ != EOS_ID, map(int, ids))
+        return [id_ if 0 <= id_ < self.vocab_size else UNK_ID for id_ in until_end if id_ not in (PAD_ID, BOS_ID)]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The written form of each id, for people: "▁" marks the start of a word."""
+        return [self._processor.id_to_piece(int(id_)) for id_ in ids]
+
+    def graph_tokenizer(self) -> "GraphTokenizer":
+        """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys living ones."""
+        return GraphTokenizer(self.model_bytes, self.vocab_size)
+
+
+class GraphTokenizer(tf.Module):
+    """The model of a `Tokenizer` as tensorflow-text operations. A tf.Module that holds one can be exported.
+
+    The operations run on the CPU and have no XLA kernel: call them outside every jit-compiled function.
+    """
+
+    def __init__(self, model_bytes: bytes, vocab_size: int):
+        super().__init__()
+        import tensorflow_text  # here, because it takes a second and only serving needs it
+
+        self._vocab_size = vocab_size
+        self._model = tensorflow_text.SentencepieceTokenizer(model_bytes, out_type=tf.int32, add_eos=True)
+
+    def encode_tensor(self, text) -> tf.RaggedTensor:
+        """Strings (N,) -> int32 ids (N, None), end of sentence included. Bytes that are no UTF-8 count as U+FFFD."""
+        return self._model.tokenize(text)
+
+    def decode_tensor(self, ids) -> tf.Tensor:
+        """Ids (N, T), each row read up to its end of sentence -> strings (N,). No id is an error."""
+        ids = tf.cast(ids, tf.int32)
+        is_end = tf.cast(tf.equal(ids, EOS_ID), tf.int32)
+        visible = tf.equal(tf.cumsum(is_end, axis=1), 0) & tf.not_equal(ids, PAD_ID) & tf.not_equal(ids, BOS_ID)
+        known = tf.where((ids >= 0) & (ids < self._vocab_size), ids, UNK_ID)  # (N, T)
+        return self._model.detokenize(tf.ragged.boolean_mask(known, visible))
+
+
+class Tokenizers(NamedTuple):
+    """The tokenizers of the two sides: one and the same object where the vocabulary is shared."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def shared(self) -> bool:
+        return self.source is self.target
+
+    def save(self, folder: str | Path):
+        """Writes tokenizer.model, or source.model and target.model; files of the other kind are removed."""
+        folder = Path(folder)
+        written = {"tokenizer.model": self.source} if self.shared else self._separate()
+        for name, tokenizer in written.items():
+            tokenizer.save(folder / name)
+        for name in {"tokenizer.model", *self._separate()} - set(written):
+            (folder / name).unlink(missing_ok=True)
+
+    def _separate(self):
+        return {"source.model": self.source, "target.model": self.target}
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        folder = Path(folder)
+        if (folder / "tokenizer.model").exists():
+            tokenizer = Tokenizer.load(folder / "tokenizer.model")
+            return cls(tokenizer, tokenizer)
+        return cls(Tokenizer.load(folder / "source.model"), Tokenizer.load(folder / "target.model"))

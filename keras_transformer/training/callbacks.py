@@ -1,0 +1,133 @@
+"""What happens between the steps of a run: logging, validation, checkpoints, stopping. Ordinary Keras callbacks.
+
+Each counts the steps of the whole run, not of this `fit`, and can give and take back its state, which a checkpoint keeps.
+"""
+
+import signal
+import time
+
+import keras
+
+
+class RunCallback(keras.callbacks.Callback):
+    """A callback that knows the step of the run.
+
+    Args:
+        start: steps made before this `fit`.
+    """
+
+    def __init__(self, start):
+        super().__init__()
+        self.start = start
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.after_step(self.start + batch + 1, logs)
+
+    def after_step(self, step, logs):
+        raise NotImplementedError
+
+
+class Logging(RunCallback):
+    """A record every `every` steps, and the progress line."""
+
+    def __init__(self, start, journal, every):
+        super().__init__(start)
+        self.journal, self.every = journal, every
+
+    def after_step(self, step, logs):
+        self.journal.add(step, logs)
+        if step % self.every == 0 or step == self.journal.total_steps:
+            rate = float(self.model.optimizer.learning_rate)
+            self.journal.write_train(step, rate, float(logs["gradient_norm"]))
+
+
+class Validation(RunCallback):
+    """Loss, BLEU and sample translations every `every` steps; remembers the best and stops without progress."""
+
+    def __init__(self, start, judge, journal, every, patience, state=None):
+        super().__init__(start)
+        self.judge, self.journal, self.every, self.patience = judge, journal, every, patience
+        self.best = state or {"bleu": None, "step": None, "without_progress": 0}
+        self.is_best_now = False
+
+    def state(self):
+        return self.best
+
+    @property
+    def is_out_of_patience(self):
+        return self.patience is not None and self.best["without_progress"] >= self.patience
+
+    def after_step(self, step, logs):
+        self.is_best_now = False
+        if step % self.every and step != self.journal.total_steps:
+            return
+        with self.journal.pause_clock():
+            verdict = self.judge.verdict(self.judge.weights_of(self.model))
+        self.journal.write({"kind": "valid", "step": step, **verdict.record()})
+        self.journal.say(f"step {step}: {verdict.describe()}")
+        self._remember(step, verdict.bleu)
+        if self.is_out_of_patience:
+            self.journal.say(f"No better BLEU in {self.patience} validations: stopping.")
+            self.model.stop_request.assign(1.0)
+
+    def _remember(self, step, bleu):
+        if self.best["bleu"] is None or bleu > self.best["bleu"]:
+            self.best = {"bleu": bleu, "step": step, "without_progress": 0}
+            self.is_best_now = True
+        else:
+            self.best = {**self.best, "without_progress": self.best["without_progress"] + 1}
+
+
+class Checkpointing(RunCallback):
+    """Writes checkpoints by steps and minutes and where validation asks for it, and stops on SIGTERM and SIGINT.
+
+    A signal is a request: it travels with the sums of the next step, so that all workers stop after the same one.
+    """
+
+    def __init__(self, start, checkpoints, states, *, validation, config, enabled=True):
+        super().__init__(start)
+        self.checkpoints, self.states, self.validation, self.config = checkpoints, states, validation, config
+        self.enabled = enabled
+        self.received = None  # the signal that asked to stop
+        self.stopped_at = None  # the step after which the run stopped before its end
+        self._written_at = time.monotonic()
+
+    def on_train_begin(self, logs=None):
+        self._handlers = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def on_train_end(self, logs=None):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number, frame):
+        if self.received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice
+        self.received = number
+
+    def after_step(self, step, logs):
+        if self.received is not None:
+            self.model.stop_request.assign(1.0)
+        stopping = float(logs["stop"]) > 0 and step < self.config.steps
+        if self._is_due(step):
+            self._write(step)
+        elif stopping:
+            self._write(step, self.checkpoints.interrupted_path)
+        if self.validation.is_best_now:
+            self._write(step, self.checkpoints.best_path)
+        if stopping:
+            self.stopped_at = step
+            self.model.stop_training = True
+
+    def _is_due(self, step):
+        c = self.config
+        by_steps = c.checkpoint_steps and step % c.checkpoint_steps == 0
+        by_minutes = c.checkpoint_minutes and time.monotonic() - self._written_at >= 60 * c.checkpoint_minutes
+        return by_steps or by_minutes or step == c.steps
+
+    def _write(self, step, path=None):
+        if not self.enabled:
+            return
+        if path != self.checkpoints.best_path:
+            self._written_at = time.monotonic()
+        state = {"step": step, **{name: part.state() for name, part in self.states.items()}}
+        self.checkpoints.save(self.model, state, path)

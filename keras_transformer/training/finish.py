@@ -1,0 +1,81 @@
+"""The end of a run: the candidates for the finished model are compared, and one becomes `model.keras`.
+
+Candidates are the last weights, the average of the newest checkpoints (Section 6.1), the moving average, and the best
+checkpoint of the run; the best validation BLEU wins, at a tie the average. The test set is looked at once, by the winner.
+"""
+
+import os
+import time
+
+from keras_transformer import evaluation
+from keras_transformer.plots import learning_curve, sparkline
+from keras_transformer.training.checkpoints import average_weights, set_weights
+from keras_transformer.training.journal import duration, read_log
+from keras_transformer.training.workdir import write_json
+
+
+def candidates(run):
+    """{name: {variable path: weights}} of everything that the finished model could be."""
+    variables = run.trainee.transformer.trainable_variables
+    regular = run.checkpoints.regular()[-run.config.train.average_checkpoints :]
+    found = {}
+    if len(regular) > 1:
+        found[f"average of {len(regular)}"] = average_weights(regular)
+    if run.trainee.ema:
+        found["moving average"] = run.judge.weights_of(run.trainee)
+    found["last"] = {v.path: v.numpy() for v in variables}
+    if run.checkpoints.best_path.exists():
+        group = "average" if run.trainee.ema else "model"
+        found["best"] = average_weights([run.checkpoints.best_path], group)
+    return found
+
+
+def finish(run, step):
+    """Chooses, scores and writes the finished model; returns its metadata."""
+    scores, weights = {}, candidates(run)
+    for name in weights:
+        scores[name] = run.judge.verdict(weights[name]).record()
+    winner = max(scores, key=lambda name: scores[name]["bleu"])
+    run.report("Weights, by BLEU on the validation set:")
+    for name, record in scores.items():
+        mark = "*" if name == winner else " "
+        run.report(f"  {mark} {name:<16} BLEU {record['bleu']:6.2f}  perplexity {record['perplexity']:.3f}")
+    set_weights(run.judge.translator.model, weights[winner])
+    metadata = {"weights": winner, "step": step, "validation": scores, "test": _test(run)}
+    save_model(run.judge.translator.model, run.workdir.model_path)
+    write_json(run.workdir.metadata_path, metadata)
+    _draw(run)
+    return metadata
+
+
+def save_model(model, path):
+    """Writes a .keras file that is whole or absent."""
+    aside = path.with_name("new.keras")
+    model.save(aside)
+    os.replace(aside, path)
+
+
+def _test(run):
+    """Scores on the test set, or None without one."""
+    pairs = run.data.test_text
+    if not pairs:
+        return None
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    began = time.monotonic()
+    translations = run.judge.translator.translate(sources)
+    seconds = time.monotonic() - began
+    scores = evaluation.score(translations, references)
+    exact = sum(a == b for a, b in zip(translations, references, strict=True)) / len(references)
+    run.report(f"Test set, {len(pairs)} sentences, translated in {duration(seconds)}:")
+    run.report(f"  BLEU {scores.bleu.value:.2f}, exact match {100 * exact:.1f} %")
+    return {"bleu": scores.bleu.value, "signature": scores.bleu.signature, "exact_match": exact}
+
+
+def _draw(run):
+    records = read_log(run.workdir.log_path)
+    losses = [record["loss"] for record in records if record["kind"] == "train"]
+    run.report(f"Training loss {losses[0]:.2f} -> {losses[-1]:.2f}  {sparkline(losses)}")
+    try:
+        learning_curve(records, run.workdir.path / "learning_curve.png")
+    except ImportError as error:
+        run.report(f"No learning_curve.png: {error}")

@@ -1,0 +1,166 @@
+"""What a run tells: a line on the screen, `log.jsonl` and TensorBoard, all from the same sums.
+
+A record of `log.jsonl` is one JSON object a line, of kind "train" (means over the steps since the one before) or "valid".
+A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from that of one
+that was not in the fields of time alone: `seconds` and `tokens_per_second`.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+
+import tensorflow as tf
+
+
+class Journal:
+    """The records of one run.
+
+    Args:
+        workdir: where `log.jsonl` and `tensorboard/` lie.
+        total_steps: for the progress line.
+        enabled: False in the workers that are not the chief; they keep the sums and write nothing.
+    """
+
+    def __init__(self, workdir, total_steps, *, enabled=True):
+        self.path, self.total_steps, self.enabled = workdir / "log.jsonl", total_steps, enabled
+        self.sums = dict.fromkeys(("loss", "nll", "tokens", "steps", "skipped"), 0.0)
+        self.num_skipped = 0
+        self._tensorboard = tf.summary.create_file_writer(str(workdir / "tensorboard")) if enabled else None
+        self._progress = Progress(total_steps) if enabled else None
+        self._started = self._window_started = time.monotonic()
+
+    def state(self):
+        return {"sums": self.sums, "num_skipped": self.num_skipped}
+
+    def restore(self, state, step):
+        """Goes on from the records of a run that stood at `step`."""
+        self.sums, self.num_skipped = dict(state["sums"]), state["num_skipped"]
+        if self.enabled:
+            kept = [record for record in read_log(self.path) if record["step"] <= step]
+            rewrite_log(self.path, kept)
+
+    def add(self, step, logs):
+        """Adds what one step gave: sums over its tokens."""
+        skipped = int(logs["skipped"])
+        self.num_skipped += skipped
+        self.sums["steps"] += 1
+        self.sums["skipped"] += skipped
+        if not skipped:
+            for name in ("loss", "nll", "tokens"):
+                self.sums[name] += float(logs[name])
+        if self.enabled:
+            self._progress.show(step, self.means(), self._speed())
+
+    def means(self):
+        tokens = max(self.sums["tokens"], 1.0)
+        return {"loss": self.sums["loss"] / tokens, "perplexity": perplexity(self.sums["nll"] / tokens)}
+
+    def write_train(self, step, learning_rate, gradient_norm):
+        """One record of the steps since the last one; their sums start again."""
+        record = {
+            "kind": "train",
+            "step": step,
+            **self.means(),
+            "learning_rate": learning_rate,
+            "gradient_norm": gradient_norm if math.isfinite(gradient_norm) else None,
+            "tokens": int(self.sums["tokens"]),
+            "skipped": int(self.sums["skipped"]),
+            "tokens_per_second": round(self._speed(), 1),
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        self.sums = dict.fromkeys(self.sums, 0.0)
+        self._window_started = time.monotonic()
+        self.write(record)
+
+    def write(self, record):
+        """Appends one record to the log and to TensorBoard."""
+        if not self.enabled:
+            return
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        with self._tensorboard.as_default(step=record["step"]):
+            for name, value in record.items():
+                if name not in ("kind", "step") and isinstance(value, int | float):
+                    tf.summary.scalar(f"{record['kind']}/{name}", value)
+
+    def pause_clock(self):
+        """A context manager: time spent inside does not count against the speed of training."""
+        return _Pause(self)
+
+    def say(self, text):
+        if self.enabled:
+            self._progress.clear()
+            print(text, flush=True)
+
+    def _speed(self):
+        return self.sums["tokens"] / max(time.monotonic() - self._window_started, 1e-9)
+
+
+class _Pause:
+    def __init__(self, journal):
+        self.journal = journal
+
+    def __enter__(self):
+        self.began = time.monotonic()
+
+    def __exit__(self, *_):
+        self.journal._window_started += time.monotonic() - self.began
+
+
+class Progress:
+    """One line that tells how far the run is; on a terminal it is written over, elsewhere it comes every 20 seconds."""
+
+    def __init__(self, total_steps):
+        self.total_steps, self.terminal = total_steps, sys.stderr.isatty()
+        self.interval, self.shown, self.first = (0.25 if self.terminal else 20.0), 0.0, None
+
+    def show(self, step, means, speed):
+        now = time.monotonic()
+        self.first = self.first or (step - 1, now)
+        if now - self.shown < self.interval and step != self.total_steps:
+            return
+        self.shown = now
+        rate = (step - self.first[0]) / max(now - self.first[1], 1e-9)
+        left = duration((self.total_steps - step) / rate) if rate > 0 and step > self.first[0] + 1 else "?"
+        line = (
+            f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  loss {means['loss']:.3f}  "
+            f"perplexity {means['perplexity']:.2f}  {speed:,.0f} target tokens/s  {left} left"
+        )
+        print(
+            f"\r\033[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True
+        )
+
+    def clear(self):
+        if self.terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def perplexity(nll):
+    return math.exp(min(nll, 700.0))  # 700: the end of float64
+
+
+def duration(seconds):
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def read_log(path):
+    """The records of a log; a last line that was cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def rewrite_log(path, records):
+    aside = path.with_suffix(".new")
+    aside.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    os.replace(aside, path)

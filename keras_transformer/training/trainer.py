@@ -1,0 +1,144 @@
+"""One training run from a configuration to a finished model: what is made, in which order, and what resumes it."""
+
+import signal
+import time
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.config import Config
+from keras_transformer.data.batches import BatchPlan
+from keras_transformer.data.prepare import prepare
+from keras_transformer.model import Transformer
+from keras_transformer.training import strategy as strategies
+from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
+from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.finish import finish
+from keras_transformer.training.journal import Journal, duration
+from keras_transformer.training.step import Trainee
+from keras_transformer.training.validation import Judge
+from keras_transformer.training.workdir import Workdir
+from keras_transformer.translator import Translator
+
+
+class Result(NamedTuple):
+    """How a run ended."""
+
+    step: int  # steps made
+    metadata: dict | None  # model.json of a finished run
+    signal: int | None  # what stopped an unfinished one
+
+    @property
+    def exit_code(self):
+        """0 for a finished run, 128 + the number of the signal for an interrupted one (130 SIGINT, 143 SIGTERM)."""
+        return 0 if self.metadata is not None else 128 + (self.signal or signal.SIGTERM)
+
+
+class Run:
+    """The parts of one run."""
+
+    def __init__(self, config: Config, workdir: Workdir):
+        self.config, self.workdir = config, workdir
+        keras.utils.set_random_seed(config.train.seed)  # first: it destroys living tensorflow-text tokenizers
+        keras.config.set_dtype_policy(config.train.precision)
+        self.strategy = strategies.make_strategy(config.train.strategy)
+        self.is_chief = strategies.is_chief(self.strategy)
+        self.report = print if self.is_chief else _silent
+        if self.is_chief:
+            workdir.lock()
+            workdir.claim(config)
+        self.data = prepare(config.data, workdir.path, report=self.report)
+        self.plan = self._plan(self.data.train, shuffle=True)
+        self.report(self.plan.describe())
+        with self.strategy.scope():
+            self.trainee = Trainee(self._transformer(), config.train)
+        self.judge = self._judge()
+        self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
+
+    def _transformer(self):
+        tokenizers = self.data.tokenizers
+        return Transformer(
+            tokenizers.target.vocab_size,
+            source_vocab_size=tokenizers.source.vocab_size,
+            name="transformer",
+            **self.config.model.to_dict(),
+        )
+
+    def _plan(self, corpus, shuffle):
+        train = self.config.train
+        multiple = self.strategy.num_replicas_in_sync * train.accumulation if shuffle else 1
+        sampling = self.config.data.subword_sampling if shuffle else 0.0
+        return BatchPlan(
+            corpus,
+            tokens_per_batch=train.tokens_per_batch,
+            rows_multiple=multiple,
+            buckets=self.config.data.buckets,
+            seed=train.seed,
+            shuffle=shuffle,
+            subword_sampling=sampling,
+        )
+
+    def _judge(self):
+        """A model of its own for validation, on one device."""
+        translator = Translator(self._transformer(), self.data.tokenizers, self.config.decode)
+        texts = self.data.valid_text[: self.config.train.valid_sentences]
+        plan = self._plan(self.data.valid, shuffle=False)
+        return Judge(translator, plan, texts, label_smoothing=self.config.train.label_smoothing)
+
+    def warm_up(self):
+        """The largest batch of every shape, before the long run: what does not fit into memory fails in the first minute."""
+        began = time.monotonic()
+        try:
+            self.trainee.warm_up(self.plan.shapes)
+        except tf.errors.ResourceExhaustedError as error:
+            rows, source_length, target_length = max(self.plan.shapes, key=lambda s: s[0] * max(s[1:]))
+            raise MemoryError(
+                f"A batch of {rows} rows, {source_length} x {target_length} pieces, does not fit into memory. Lower "
+                "train.tokens_per_batch, or raise train.accumulation."
+            ) from error
+        compiled = "compiled by XLA" if self.config.train.xla else "traced, XLA off"
+        shapes = len(self.plan.shapes)
+        self.report(f"{shapes} shapes of batches, each {compiled} once: {duration(time.monotonic() - began)}")
+
+    def train(self):
+        """Trains to the end, or to a signal."""
+        train = self.config.train
+        journal = Journal(self.workdir.path, train.steps, enabled=self.is_chief)
+        state = self.checkpoints.restore(self.trainee, self.report) or {"step": 0}
+        start = state["step"]
+        if start:
+            journal.restore(state["journal"], start)
+            self.report(f"Resuming at step {start}.")
+        elif self.is_chief:
+            self.workdir.log_path.unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+        if self.is_chief:
+            self.checkpoints.forget_after(start)
+        every = train.valid_steps or max(1, train.steps // 10)
+        validation = Validation(start, self.judge, journal, every, train.patience, state.get("validation"))
+        states = {"journal": journal, "validation": validation}
+        saving = Checkpointing(
+            start, self.checkpoints, states, validation=validation, config=train, enabled=self.is_chief
+        )
+        logging = Logging(start, journal, train.log_steps)
+        if start < train.steps and not validation.is_out_of_patience:
+            self.warm_up()
+            batches = strategies.distribute(self.plan.dataset(start), self.strategy)
+            callbacks = [logging, validation, saving]
+            steps = train.steps - start
+            self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+        if saving.received is not None and (saving.stopped_at or train.steps) < train.steps:
+            self.report(f"Stopped by a signal after step {saving.stopped_at}. The same command resumes.")
+            return Result(saving.stopped_at, None, saving.received)
+        step = saving.stopped_at or max(start, train.steps)
+        metadata = finish(self, step) if self.is_chief else {}
+        return Result(step, metadata, None)
+
+
+def train(config: Config, workdir) -> Result:
+    """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there."""
+    return Run(config, Workdir(workdir)).train()
+
+
+def _silent(text):
+    pass

@@ -1,0 +1,73 @@
+"""How good a set of weights is: loss, perplexity and BLEU on the validation set, with some translations to read."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_transformer.evaluation import bleu
+from keras_transformer.losses import cross_entropies
+from keras_transformer.training.checkpoints import set_weights
+
+
+class Sample(NamedTuple):
+    source: str
+    reference: str
+    translation: str
+
+
+class Verdict(NamedTuple):
+    loss: float  # label-smoothed, a token
+    perplexity: float
+    bleu: float
+    samples: tuple[Sample, ...]
+
+    def record(self):
+        return {"loss": self.loss, "perplexity": self.perplexity, "bleu": self.bleu}
+
+    def describe(self):
+        lines = [f"validation loss {self.loss:.3f}, perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f}"]
+        for sample in self.samples:
+            lines += [f"    {sample.source}", f"      -> {sample.translation}", f"      == {sample.reference}"]
+        return "\n".join(lines)
+
+
+class Judge:
+    """Judges weights with a model of its own, outside of every strategy.
+
+    Args:
+        translator: a `Translator`; its model is overwritten with the weights that are judged.
+        plan: the `BatchPlan` of the validation set.
+        texts: the pairs of text that are translated.
+        label_smoothing: of the loss.
+        num_samples: how many translations a verdict shows.
+    """
+
+    def __init__(self, translator, plan, texts, *, label_smoothing, num_samples=3):
+        self.translator, self.plan, self.texts = translator, plan, list(texts)
+        self.label_smoothing, self.num_samples = label_smoothing, num_samples
+
+    @staticmethod
+    def weights_of(trainee):
+        """The weights that the run would be judged by: the moving average where there is one."""
+        variables = trainee.transformer.trainable_variables
+        return {v.path: w.numpy() for v, w in zip(variables, trainee.ema or variables, strict=True)}
+
+    def verdict(self, weights):
+        """The figures of `weights`, {variable path: array}."""
+        set_weights(self.translator.model, weights)
+        sums = sum(self._sums(batch).numpy() for batch in self.plan.epoch_dataset())
+        loss, nll = float(sums[0] / sums[2]), float(sums[1] / sums[2])
+        sources, references = [source for source, _ in self.texts], [target for _, target in self.texts]
+        translations = self.translator.translate(sources)
+        shown = zip(sources, references, translations, strict=True)
+        samples = tuple(Sample(*texts) for texts, _ in zip(shown, range(self.num_samples), strict=False))
+        return Verdict(loss, math.exp(min(nll, 700.0)), bleu(translations, references), samples)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _sums(self, batch):
+        (source_ids, target_ids), labels, weights = batch
+        logits = self.translator.model((source_ids, target_ids), training=False)
+        smoothed, nll = cross_entropies(labels, logits, self.label_smoothing)
+        sums = [tf.reduce_sum(smoothed * weights), tf.reduce_sum(nll * weights), tf.reduce_sum(weights)]
+        return tf.cast(tf.stack(sums), tf.float64)

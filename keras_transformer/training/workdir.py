@@ -1,0 +1,88 @@
+"""The folder of one run: everything that the run reads and writes, and the rule that one process writes it at a time.
+
+config.json           the whole configuration, as it was resolved
+tokenizer.model       SentencePiece (source.model and target.model where the vocabularies are separate)
+data/                 the tokenised corpora
+checkpoints/          see training/checkpoints.py
+log.jsonl             the course of the run, one JSON object a line
+tensorboard/          the same for TensorBoard
+learning_curve.png    the same as a picture
+model.keras           the finished model
+model.json            which weights it has, how they score, which others there were
+lock                  held by the process that trains
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from keras_transformer.config import Config, ConfigError
+
+
+class WorkdirError(RuntimeError):
+    """A workdir that cannot be used as asked."""
+
+
+class Workdir:
+    """The paths of a run, below `path`."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.config_path = self.path / "config.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.log_path = self.path / "log.jsonl"
+        self.model_path = self.path / "model.keras"
+        self.metadata_path = self.path / "model.json"
+
+    def lock(self):
+        """Keeps other processes from training here; the operating system lifts the lock with the end of this process."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - open as long as the process
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise WorkdirError(
+                f"{self.path} must belong to one run at a time. Another process trains there; wait for it or give "
+                "another --workdir."
+            ) from error
+
+    def claim(self, config: Config):
+        """Writes the configuration, or compares it with the one that the run began with."""
+        if not self.config_path.exists():
+            write_json(self.config_path, config.to_dict())
+        elif difference := differences(self.load_config().to_dict(), config.to_dict()):
+            listed = "\n".join(f"    {key}: {old!r} -> {new!r}" for key, (old, new) in difference.items())
+            raise WorkdirError(
+                f"A run is resumed with the configuration that it began with. {self.path} differs in:\n{listed}\n"
+                "Give another --workdir, or the old values."
+            )
+
+    def load_config(self) -> Config:
+        try:
+            return Config.from_dict(json.loads(self.config_path.read_text(encoding="utf-8")))
+        except FileNotFoundError as error:
+            raise WorkdirError(
+                f"A workdir holds a config.json, written by train_keras.py. There is none in {self.path}."
+            ) from error
+        except (json.JSONDecodeError, ConfigError) as error:
+            raise WorkdirError(f"{self.config_path} is not a configuration of this version: {error}") from error
+
+
+def differences(old, new, prefix=""):
+    """{dotted key: (old value, new value)} of two nested mappings."""
+    found = {}
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found |= differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found[prefix + key] = (a, b)
+    return found
+
+
+def write_json(path, value):
+    """Writes a JSON file that is whole or absent."""
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(aside, path)

@@ -1,0 +1,32 @@
+"""Fixtures of all tests."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+# Two replicas on one CPU, for the tests of tf.distribute. It must be said before TensorFlow looks at its devices.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+
+@pytest.fixture(autouse=True)
+def seeds():
+    """Every test starts from the same random numbers, alone or in company.
+
+    Keras draws the seeds of initialisers and dropout from Python's `random`. `keras.utils.set_random_seed` would do,
+    but it destroys the SentencePiece tokenizers that fixtures keep alive.
+    """
+    random.seed(1706)
+    np.random.seed(3762)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1706_03762)

@@ -1,0 +1,135 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import SmoothedCrossEntropy
+from keras_transformer.losses import cross_entropies, token_weights
+from tests import reference
+
+B, T, V = 3, 7, 31
+PAD = 0
+SMOOTHINGS = pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.2, 0.9])
+
+
+@pytest.fixture
+def labels(rng):
+    labels = rng.integers(1, V, (B, T))
+    labels[0, 5:] = labels[2, 2:] = PAD
+    return labels
+
+
+@pytest.fixture
+def logits(rng):
+    return rng.normal(scale=3, size=(B, T, V)).astype("float32")
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, "float64")
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@SMOOTHINGS
+def test_the_smoothed_loss_is_the_divergence_from_the_target_plus_the_entropy_of_the_target(
+    labels, logits, label_smoothing
+):
+    target = (1 - label_smoothing) * np.eye(V)[labels] + label_smoothing / V  # q, Section 5.4
+    with np.errstate(divide="ignore"):
+        log_target = np.where(target > 0, np.log(target), 0)
+    divergence = (target * (log_target - log_softmax(logits))).sum(-1)  # KL(q || p)
+    entropy = -(target * log_target).sum(-1)  # H(q)
+    smoothed, _ = cross_entropies(labels, logits, label_smoothing)
+    assert np.allclose(smoothed, divergence + entropy, atol=1e-5)
+
+
+@SMOOTHINGS
+def test_the_smoothed_loss_is_that_of_the_reference(labels, logits, label_smoothing):
+    smoothed, _ = cross_entropies(labels, logits, label_smoothing)
+    assert np.allclose(smoothed, reference.smoothed_cross_entropy(logits, labels, label_smoothing), atol=1e-5)
+
+
+def test_without_smoothing_it_is_plain_cross_entropy(labels, logits):
+    expected = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    assert np.allclose(cross_entropies(labels, logits, 0.0), [expected, expected], atol=1e-5)
+
+
+@SMOOTHINGS
+def test_the_true_likelihood_stands_beside_it_whatever_the_smoothing(labels, logits, label_smoothing):
+    _, nll = cross_entropies(labels, logits, label_smoothing)
+    assert np.allclose(nll, -np.take_along_axis(log_softmax(logits), labels[..., None], -1)[..., 0], atol=1e-5)
+
+
+def test_the_loss_is_the_mean_over_the_tokens_that_are_not_padding(labels, logits):
+    expected = reference.smoothed_cross_entropy(logits, labels, 0.1)[labels != PAD].mean()
+    assert float(SmoothedCrossEntropy(0.1)(labels, logits)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("sample_weight", [None, (B, T), (B, 1), (B,)])
+def test_padding_has_no_weight_whatever_the_sample_weights_say(rng, labels, logits, sample_weight):
+    given = None if sample_weight is None else rng.uniform(0.5, 2, sample_weight)
+    weights = np.ones((B, T)) if given is None else np.broadcast_to(given.reshape(B, -1), (B, T))
+    live = labels != PAD
+    losses = reference.smoothed_cross_entropy(logits, labels, 0.1)
+    expected = np.average(losses[live], weights=weights[live])
+    assert float(SmoothedCrossEntropy(0.1)(labels, logits, given)) == pytest.approx(expected, rel=1e-5)
+    other = np.where(live[..., None], logits, 17 * logits)  # nobody looks at what padding would predict
+    assert float(SmoothedCrossEntropy(0.1)(labels, other, given)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_batch_of_nothing_but_padding_costs_nothing(logits):
+    assert float(SmoothedCrossEntropy()(np.zeros((B, T), int), logits)) == 0.0
+
+
+def test_the_weight_of_a_label_is_one_unless_it_is_padding(labels):
+    assert np.array_equal(token_weights(labels), labels != PAD)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_no_one_hot_target_is_made(label_smoothing):
+    loss = SmoothedCrossEntropy(label_smoothing)
+    signature = [tf.TensorSpec((B, T), "int32"), tf.TensorSpec((B, T, V), "float32")]
+    operations = tf.function(loss, input_signature=signature).get_concrete_function().graph.get_operations()
+    assert "OneHot" not in {operation.type for operation in operations}
+    # Of the size of the logits are those themselves and what their log-sum-exp needs, but nothing made from the labels.
+    made_from_labels = {operations[0].outputs[0].ref()}
+    for operation in operations[2:]:
+        if any(tensor.ref() in made_from_labels for tensor in operation.inputs):
+            made_from_labels |= {tensor.ref() for tensor in operation.outputs}
+    assert len(made_from_labels) > 3
+    assert all(ref.deref().shape.num_elements() != B * T * V for ref in made_from_labels)
+
+
+@pytest.mark.parametrize(("dtype", "computed"), [("bfloat16", "float32"), ("float32", "float32"), ("float64",) * 2])
+def test_it_is_computed_in_float32_or_more(labels, logits, dtype, computed):
+    assert {part.dtype.name for part in cross_entropies(labels, tf.cast(logits, dtype), 0.1)} == {computed}
+
+
+def test_a_large_id_is_not_rounded_under_a_half_precision_policy():
+    labels = np.array([[1009]])  # between two numbers of bfloat16
+    logits = tf.one_hot(labels, 1013, on_value=30.0)
+    previous = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        loss = SmoothedCrossEntropy(0.0)(labels, logits)
+    finally:
+        keras.config.set_dtype_policy(previous)
+    assert loss.dtype == "float32" and float(loss) < 1e-6
+
+
+@pytest.mark.parametrize("size", [1e4, 1e30])
+def test_logits_of_any_size_give_a_finite_loss(labels, size):
+    assert np.isfinite(SmoothedCrossEntropy(0.1)(labels, np.full((B, T, V), size, "float32")))
+
+
+def test_other_reductions_of_keras_work(labels, logits):
+    losses = reference.smoothed_cross_entropy(logits, labels, 0.1) * (labels != PAD)
+    assert float(SmoothedCrossEntropy(reduction="sum")(labels, logits)) == pytest.approx(losses.sum(), rel=1e-5)
+    assert np.allclose(SmoothedCrossEntropy(reduction=None)(labels, logits), losses, atol=1e-5)
+
+
+def test_serialisation_keeps_every_argument():
+    loss = SmoothedCrossEntropy(0.3, reduction="sum", name="smoothed")
+    restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert (
+        restored.get_config() == loss.get_config() == {"name": "smoothed", "reduction": "sum", "label_smoothing": 0.3}
+    )

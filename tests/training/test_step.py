@@ -1,0 +1,161 @@
+"""The training step: one update whatever the number of replicas and micro-batches; all of it or none of it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import TrainConfig, Transformer
+from keras_transformer.losses import cross_entropies
+from keras_transformer.training.step import BATCH_SPEC, Trainee
+from keras_transformer.training.strategy import distribute, make_strategy
+from tests.training.batches import dataset, random_batches
+
+SMALL = dict(d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+
+
+class Recorder(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.logs = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append({name: float(value) for name, value in logs.items()})
+
+
+def run(batches, strategy="one_device", dropout=0.0, **train):
+    """Trains a small model on the batches -> weights and averages, logs, the trainee."""
+    strategy = make_strategy(strategy)
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = Transformer(53, dropout=dropout, **SMALL)
+        trainee = Trainee(model, TrainConfig(**{"warmup_steps": 400, "xla": False, **train}))
+    recorder = Recorder()
+    data = distribute(dataset(batches), strategy)
+    trainee.fit(data, steps_per_epoch=len(batches), epochs=1, shuffle=False, verbose=0, callbacks=[recorder])
+    weights = [v.numpy() for v in [*model.trainable_variables, *trainee.ema]]
+    return weights, recorder.logs, trainee
+
+
+def distance(a, b):
+    return max(np.abs(x - y).max() for x, y in zip(a, b, strict=True))
+
+
+EXACT = dict(clip_norm=0.5, ema_decay=0.9)
+
+
+@pytest.fixture(scope="module")
+def one_large_batch():
+    return run(random_batches(4), xla=True, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "strategy, accumulation, xla", [("one_device", 2, False), ("mirrored", 1, False), ("mirrored", 2, True)]
+)
+def test_replicas_and_micro_batches_make_the_update_of_one_large_batch(one_large_batch, strategy, accumulation, xla):
+    weights, logs, _ = run(random_batches(4), strategy, accumulation=accumulation, xla=xla, **EXACT)
+    assert distance(weights, one_large_batch[0]) < 1e-6
+    for ours, theirs in zip(logs, one_large_batch[1], strict=True):
+        assert ours["tokens"] == theirs["tokens"]
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+
+
+def test_a_token_less_would_be_seen(one_large_batch):
+    batches = random_batches(4)
+    batches[0].weights[np.nonzero(batches[0].weights)[0][0], 0] = 0.0
+    weights, _, _ = run(batches, **EXACT)
+    assert distance(weights, one_large_batch[0]) > 1e-5
+
+
+def test_the_step_without_xla_agrees_with_the_compiled_one(one_large_batch):
+    weights, _, _ = run(random_batches(4), **EXACT)
+    assert distance(weights, one_large_batch[0]) < 1e-6
+
+
+def test_the_step_agrees_with_plain_keras_on_the_token_mean():
+    batches = random_batches(3)
+    weights, _, trainee = run(batches)
+    keras.utils.set_random_seed(3)
+    model = Transformer(53, dropout=0.0, **SMALL)
+    optimizer = keras.optimizers.Adam(trainee.optimizer._learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    for inputs, labels, token_weights in batches:
+        with tf.GradientTape() as tape:
+            smoothed, _ = cross_entropies(labels, model(inputs, training=True), 0.1)
+            loss = tf.reduce_sum(smoothed * token_weights) / tf.reduce_sum(token_weights)
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+    assert distance(weights, [v.numpy() for v in model.trainable_variables]) < 1e-6
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
+def test_an_infinity_in_one_replica_changes_nothing_anywhere(strategy):
+    good = random_batches(3)
+    bad = random_batches(1, seed=1)[0]
+    bad.weights[-1, 0] = np.inf  # a row of the last replica
+    weights, logs, trainee = run([*good[:2], bad, good[2]], strategy, **EXACT)
+    expected, _, _ = run(good, strategy, **EXACT)
+    assert distance(weights, expected) == 0.0
+    assert [log["skipped"] for log in logs] == [0, 0, 1, 0]
+    assert int(trainee.num_skipped.numpy()) == 1
+    assert int(trainee.optimizer.iterations.numpy()) == 3
+
+
+def test_a_batch_of_nothing_but_padding_is_skipped():
+    empty = random_batches(1)[0]
+    for part in (empty.inputs.source_ids, empty.inputs.target_ids, empty.labels, empty.weights):
+        part[...] = 0
+    _, logs, trainee = run([empty])
+    assert logs[0]["skipped"] == 1 and int(trainee.optimizer.iterations.numpy()) == 0
+
+
+def test_gradients_are_clipped_to_the_global_norm_after_the_reduction():
+    batches = random_batches(1)
+    unclipped, logs, _ = run(batches, clip_norm=None)
+    norm = logs[0]["gradient_norm"]
+    loosely, _, _ = run(batches, clip_norm=2 * norm)
+    assert distance(unclipped, loosely) == 0.0
+    _, _, trainee = run(batches, clip_norm=norm / 7)
+    momentums = [m.numpy() for m in trainee.optimizer._momentums]  # (1 - 0.9) * gradient after one update
+    assert np.sqrt(sum(np.sum(m**2) for m in momentums)) == pytest.approx(0.1 * norm / 7, rel=1e-5)
+
+
+def test_the_moving_average_follows_its_formula():
+    batches = random_batches(2)
+    (first, _, _), (second, _, _) = run(batches[:1], ema_decay=0.9), run(batches, ema_decay=0.9)
+    half = len(second) // 2
+    keras.utils.set_random_seed(3)
+    start = [v.numpy() for v in Transformer(53, dropout=0.0, **SMALL).trainable_variables]
+    for w0, w1, w2, average in zip(start, first[:half], second[:half], second[half:], strict=True):
+        after_one = 0.1 * w0 + 0.9 * w1  # min(0.9, (1 + 0) / (10 + 0))
+        expected = (2 / 11) * after_one + (9 / 11) * w2
+        np.testing.assert_allclose(average, expected, atol=1e-6)
+
+
+def test_each_shape_is_compiled_once_and_the_step_is_traced_once():
+    batches = random_batches(2) + random_batches(2, source_length=11, target_length=3)
+    _, _, trainee = run(batches, xla=True)
+    assert trainee._sums[0].experimental_get_tracing_count() == 1
+
+
+def test_warming_up_changes_nothing():
+    batches = random_batches(2)
+    expected, _, _ = run(batches, dropout=0.3)
+    keras.utils.set_random_seed(3)
+    model = Transformer(53, dropout=0.3, **SMALL)
+    trainee = Trainee(model, TrainConfig(warmup_steps=400, xla=False))
+    trainee.warm_up([(8, 7, 5), (8, 3, 2)])
+    trainee.fit(dataset(batches), steps_per_epoch=2, epochs=1, shuffle=False, verbose=0)
+    assert distance(expected, [v.numpy() for v in model.trainable_variables]) == 0.0
+
+
+def test_the_whole_batch_reaches_the_replicas_row_by_row():
+    batch = random_batches(1)[0]
+    strategy = make_strategy("mirrored")
+    parts = next(iter(distribute(dataset([batch]), strategy)))
+    rows = [x.numpy() for x in strategy.experimental_local_results(parts[1])]
+    assert len(rows) == 2
+    np.testing.assert_array_equal(np.concatenate(rows), batch.labels)
+
+
+def test_a_batch_has_the_structure_that_the_step_is_compiled_for():
+    tf.nest.assert_same_structure(random_batches(1)[0], BATCH_SPEC)
