@@ -171,7 +171,7 @@ class DataConfig(_Section):
         37_000  # Section 5.1: shared, about 37,000; the most that is asked for, a small corpus gives fewer
     )
     shared_vocab: bool = True  # one vocabulary for both languages
-    character_coverage: float = 1.0  # share of the characters that get a piece; a little less spares a noisy corpus rare ones
+    character_coverage: float = 1.0  # share of the running characters that have a piece; less for a very noisy corpus
     tokenizer_pairs: int = 1_000_000  # at most so many pairs, drawn evenly from train, train the tokenizer
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
     lowercase: bool = False  # fold case before everything else (the vocabulary then knows lower case only)

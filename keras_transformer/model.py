@@ -92,7 +92,7 @@ class Transformer(keras.Model):
         self.build()
 
     @classmethod
-    def from_preset(cls, name, vocab_size, **changes):
+    def from_preset(cls, name, /, vocab_size, **changes):
         """The model of a preset ("tiny", "base", "table3_c4", ...), with other values for some of its fields.
 
         `changes` may also hold `source_vocab_size`, `dtype` and `name`.

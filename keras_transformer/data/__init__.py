@@ -1,1 +1,1 @@
-"""From text to batches: sources -> cleaning -> corpus -> batches; `prepare` does all of it for a run's configuration."""
+"""From text to batches: sources -> cleaning -> corpus -> batches; `prepare` does it all for one run."""

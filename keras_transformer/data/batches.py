@@ -62,7 +62,7 @@ class Bucket(NamedTuple):
 
     @property
     def num_batches(self) -> int:
-        return -(-(self.end - self.begin) // self.shape.rows)
+        return ceil_divide(self.end - self.begin, self.shape.rows)
 
 
 class Epoch(NamedTuple):
@@ -82,8 +82,9 @@ class BatchPlan:
         seed: Of the order.
         shuffle: False leaves the pairs in line, the same in every epoch.
         subword_sampling: Cut the text of every batch anew and at random (see `Tokenizer.sample_encode`), by (seed, k).
-            The corpus must have kept its text and know its tokenizers. A cut that does not fit into the shape gives way to the stored one. It
-            costs time, since one thread tokenises, and repeats exactly only with the same release of SentencePiece.
+            The corpus must have kept its text and know its tokenizers. A cut that does not fit into the shape gives
+            way to the stored one. It costs time, since one thread tokenises, and repeats exactly only with the same
+            release of SentencePiece.
     """
 
     def __init__(
@@ -107,9 +108,9 @@ class BatchPlan:
         self._epoch = None
         self.shapes = tuple(bucket.shape for bucket in self._buckets)
         self.batches_per_epoch = len(self._places)
-        positions = sum(np.array([s, t]) * rows * b.num_batches for b in self._buckets for rows, s, t in [b.shape])
+        positions = sum(np.array(b.shape[1:]) * b.shape.rows * b.num_batches for b in self._buckets)
         self.num_tokens = tuple(map(int, lengths.sum(axis=1)))  # source, target
-        self.padding = tuple(map(float, 1.0 - lengths.sum(axis=1) / positions))  # share of the positions: source, target
+        self.padding = tuple(map(float, 1.0 - lengths.sum(axis=1) / positions))  # share of the positions, by side
 
     def batch(self, k: int) -> Batch:
         """Batch number `k` of the run, which counts on over the epochs."""
@@ -197,38 +198,51 @@ def cut(lengths, tokens_per_batch: int, rows_multiple: int, most: int) -> list[B
             f"accumulation) of the longest pair, {longer[-1]} pieces. Received: tokens_per_batch={tokens_per_batch}. "
             "Raise it, or lower `data.max_length`."
         )
-    found, begin, cuts = [], 0, best_cuts(longer, most)
-    for length in cuts:
-        rows = tokens_per_batch // length // rows_multiple * rows_multiple
-        available = np.searchsorted(longer, length, side="right") - begin
-        if length == cuts[-1]:  # as many rows as make the batches equally full
-            num_batches = -(-available // rows)
-            rows = -(-available // (num_batches * rows_multiple)) * rows_multiple
-        else:
-            available -= available % rows
-        if available:
-            source_length, target_length = lengths[:, begin : begin + available].max(axis=1)
-            found.append(Bucket(Shape(int(rows), int(source_length), int(target_length)), begin, int(begin + available)))
-        begin = int(begin + available)
-    return found
+    buckets, begin = [], 0
+    limits, rows = best_limits(longer, tokens_per_batch, rows_multiple, most)
+    for limit, most_rows in zip(limits, rows, strict=True):
+        num_pairs = int(np.searchsorted(longer, limit, side="right")) - begin
+        if limit < limits[-1]:
+            num_pairs -= num_pairs % most_rows
+        if num_pairs:
+            num_batches = ceil_divide(num_pairs, most_rows)
+            even_rows = ceil_divide(num_pairs, num_batches * rows_multiple) * rows_multiple
+            sides = lengths[:, begin : begin + num_pairs].max(axis=1)
+            buckets.append(Bucket(Shape(even_rows, *map(int, sides)), begin, begin + num_pairs))
+        begin += num_pairs
+    return buckets
 
 
-def best_cuts(longer, most: int) -> list[int]:
-    """The longest length of each bucket, so that the sum over all pairs of their bucket's length is the least.
+def best_limits(longer, tokens_per_batch: int, rows_multiple: int, most: int) -> tuple[list[int], list[int]]:
+    """The longest length of each bucket, so that all batches together have the fewest positions, and the rows for it.
 
-    least[j] is that sum for the pairs of the j shortest lengths; with one bucket more, the last of which takes the
-    lengths i..j-1, it is the least over i of least[i] + (pairs of these lengths) x length[j-1].
+    cost[j] is the fewest positions for the j shortest lengths, if the last bucket ends there, and begin[j] the pairs that
+    these batches hold: it passes on the rest. With one more bucket, for the lengths i..j-1, the cost is the least over i
+    of cost[i] + (rows of its whole batches) x length[j-1]. What is passed on counts too, as if it had the same length,
+    or else passing on would be free; so the outcome is near the best, and need not be the best.
     """
     values, counts = np.unique(longer, return_counts=True)
-    before = np.concatenate([[0], np.cumsum(counts)])  # pairs of the j shortest lengths
-    least = np.where(before == 0, 0.0, np.inf)
-    firsts = []  # for each number of buckets and each j: the i where the last bucket begins
-    for _ in range(min(most, len(values))):
-        sums = [least[:j] + (before[j] - before[:j]) * values[j - 1] for j in range(1, len(values) + 1)]
-        firsts.append([int(np.argmin(row)) for row in sums])
-        least = np.array([np.inf] + [row[first] for row, first in zip(sums, firsts[-1], strict=True)])
-    cuts, j = [], len(values)
-    for first in reversed(firsts):
-        cuts.append(int(values[j - 1]))
-        j = first[j - 1]
-    return cuts[::-1]
+    rows = tokens_per_batch // values // rows_multiple * rows_multiple
+    before, num_lengths = np.concatenate([[0], np.cumsum(counts)]), len(values)  # before[j]: pairs of the j shortest
+    cost, begin = np.where(before == 0, 0.0, np.inf), np.zeros_like(before)
+    firsts, costs = [], []  # for each number of buckets, for each j: i
+    for _ in range(min(most, num_lengths)):
+        steps = [(0, np.inf, 0)]
+        for j in range(1, num_lengths + 1):
+            num_pairs = before[j] - begin[:j]
+            whole = num_pairs if j == num_lengths else num_pairs - num_pairs % rows[j - 1]
+            total = cost[:j] + whole * values[j - 1]
+            i = int(np.argmin(total + (num_pairs - whole) * values[j - 1]))
+            steps.append((i, total[i], begin[i] + whole[i]))
+        first, cost, begin = map(np.array, zip(*steps, strict=True))
+        firsts.append(first)
+        costs.append(cost[-1])
+    chosen, j = [], num_lengths
+    for first in reversed(firsts[: int(np.argmin(costs)) + 1]):
+        chosen.append(j - 1)
+        j = first[j]
+    return values[chosen[::-1]].tolist(), rows[chosen[::-1]].tolist()
+
+
+def ceil_divide(number: int, divisor: int) -> int:
+    return -(-number // divisor)

@@ -1,8 +1,8 @@
 """Which training pairs are left out, and the account of it.
 
-    train: 29,000 pairs read, 28,871 kept
-        118  duplicate
-         11  longer than 256 pieces
+train: 29,000 pairs read, 28,871 kept
+    118  duplicate
+     11  longer than 256 pieces
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ def text_digest(text: str) -> int:
 class Cleaning:
     """The rules of a `DataConfig`, and the counts of what they left out.
 
-    `clean` judges the text and `fits` the ids, which are known later. Duplicates are recognised by 64 bits of each pair,
-    about 100 bytes of memory a pair; that two of 4.5 million different pairs share theirs has a chance of one in a
-    million.
+    `clean` judges the text and `fits` the ids, which are known later. Duplicates are recognised by 64 bits of each
+    pair, in about 100 bytes of memory a pair; that two of 4.5 million different pairs share theirs has a chance of one
+    in a million.
     """
 
     def __init__(self, data: DataConfig):

@@ -7,8 +7,8 @@
       source_text.values, ...   the text itself as UTF-8, where it is kept for subword sampling
       meta.json         the key of what it was made of, the sizes of the files, the report of the cleaning
 
-A store is written to a folder aside, flushed to the disk and renamed, with meta.json as the last file: it is whole or it
-is not there. Sizes are checked when it is opened.
+A store is written to a folder aside, flushed to the disk and renamed, with meta.json as the last file: it is whole or
+it is not there. Sizes are checked when it is opened.
 """
 
 import json
@@ -35,8 +35,9 @@ class Column:
     """Sequences of different lengths in two memory-mapped files."""
 
     def __init__(self, folder: Path, name: str, dtype):
-        self.values = np.asarray(np.memmap(folder / f"{name}.values", dtype, mode="r"))  # plain arrays: quicker to index
-        self.offsets = np.asarray(np.memmap(folder / f"{name}.offsets", np.int64, mode="r"))
+        types = {"values": dtype, "offsets": np.int64}
+        maps = (np.memmap(folder / f"{name}.{part}", dtype, mode="r") for part, dtype in types.items())
+        self.values, self.offsets = map(np.asarray, maps)  # plain arrays are quicker to index
 
     def __len__(self):
         return len(self.offsets) - 1

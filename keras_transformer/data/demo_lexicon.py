@@ -68,7 +68,7 @@ jacket      jackets    f Jacke      Jacke      Jacken     Jacken     clothes,goo
 shirt       shirts     n Hemd       Hemd       Hemden     Hemden     clothes,goods
 car         cars       n Auto       Auto       Autos      Autos      vehicle,goods,machine
 bicycle     bicycles   n Fahrrad    Fahrrad    Fahrräder  Fahrrädern vehicle,goods,machine
-bus         buses      m Bus        Bus        Busse      Bussen     vehicle,machine,public
+bus         buses      m Bus        Bus        Busse      Bussen     vehicle,public
 train       trains     m Zug        Zug        Züge       Zügen      vehicle,public
 garden      gardens    m Garten     Garten     Gärten     Gärten     place,inside
 forest      forests    m Wald       Wald       Wälder     Wäldern    place,inside
@@ -86,7 +86,7 @@ bridge      bridges    f Brücke     Brücke     Brücken    Brücken    place,b
 # English; German, what its endings go onto; the kinds of nouns it fits, and whether that is `good` or `bad`.
 ADJECTIVE_TABLE = """
 old         alt         alt         animal,thing,clothes,vehicle,place
-young       jung        jung        person,animal
+young       jung        jung        animal
 big         groß        groß        animal,thing,food,place
 small       klein       klein       animal,thing,food,place
 strong      stark       stark       person,animal,good
@@ -105,7 +105,7 @@ fast        schnell     schnell     animal,vehicle
 new         neu         neu         thing,clothes,vehicle,good
 expensive   teuer       teur        thing,clothes,vehicle,food,bad
 cheap       billig      billig      thing,clothes,vehicle,food,good
-beautiful   schön       schön       thing,clothes,place,text,good
+beautiful   schön       schön       thing,clothes,place,good
 heavy       schwer      schwer      thing,bad
 red         rot         rot         thing,clothes,vehicle
 blue        blau        blau        thing,clothes,vehicle
@@ -120,7 +120,8 @@ boring      langweilig  langweilig  text,bad
 """
 
 # English, third person, past; ich, du, er, wir = sie, separable prefix, perfect; tags; preposition.
-# The headings tell what follows the verb, the tags with which nouns: those it takes, or animals, or where it is.
+# A heading tells what follows the verb; tags tell which nouns, whether animals do it, and what place fits:
+# `where` something happens, `whither` one goes, what one sits `on`, and `onto` what things are put.
 VERB_TABLES = {
     "none": """
 sleep  sleeps  slept   schlafe  schläfst  schläft  schlafen  -   hat_geschlafen   animals,where
@@ -182,7 +183,7 @@ say     says     said     sage   sagst   sagt   sagen   - hat_gesagt   -
 think   thinks   thought  denke  denkst  denkt  denken  - hat_gedacht  -
 believe believes believed glaube glaubst glaubt glauben - hat_geglaubt -
 know    knows    knew     weiß   weißt   weiß   wissen  - hat_gewusst  -
-hope    hopes    hoped    hoffe  hoffst  hofft  hoffen  - hat_gehofft  -
+hear    hears    heard    höre   hörst   hört   hören   - hat_gehört   -
 """,
     "single": """
 look looks looked sehe  siehst  sieht  sehen  aus hat_ausgesehen -
@@ -332,7 +333,6 @@ BE = {  # by agreement
 }
 PERFECT = {"hat": ("habe", "hast", "hat", "haben"), "ist": BE[PRESENT][1]}
 
-
 DER, EIN, STRONG, WEAK, MIXED = read_table(DECLENSION_TABLE)
 
 
@@ -355,8 +355,8 @@ PRONOUNS = {
     for key, english, english_object, *german, _, _ in read_table(PRONOUN_TABLE)
 }
 POSSESSIVES = {
-    key: Determiner(english, english, inflect(stem, EIN), MIXED)
-    for key, *_, english, stem in read_table(PRONOUN_TABLE)
+    owner: Determiner(english, english, inflect(stem, EIN), MIXED)  # unser has the endings of ein
+    for owner, *_, english, stem in read_table(PRONOUN_TABLE)
 }
 
 
@@ -396,10 +396,8 @@ def conjugate(verb: Verb, tense: str | tuple, agreement: int) -> VerbGroup:
         finite = verb.finite[agreement]
         return VerbGroup(plain, auxiliary, base, finite, verb.prefix, verb.prefix + finite)
     if tense == PAST:  # in German the perfect
-        finite = PERFECT[verb.auxiliary][agreement]
-        return VerbGroup(
-            verb.english_past, "did", base, finite, verb.participle, f"{verb.participle} {finite}"
-        )
+        finite, end = PERFECT[verb.auxiliary][agreement], verb.participle
+        return VerbGroup(verb.english_past, "did", base, finite, end, f"{end} {finite}")
     plain, plain_third, auxiliary, auxiliary_third, rest, forms = tense
     if third:
         plain, auxiliary = plain_third, auxiliary_third
@@ -408,29 +406,22 @@ def conjugate(verb: Verb, tense: str | tuple, agreement: int) -> VerbGroup:
     return VerbGroup(plain, auxiliary, rest, finite, infinitive, f"{infinitive} {finite}")
 
 
-english_small, english_teens, english_tens, german_small, german_teens, german_tens = read_table(
-    NUMERAL_TABLE
-)
-ENGLISH_NUMBERS = english_small + english_teens  # 0 to 99
-ENGLISH_NUMBERS += [
-    f"{ten}-{one}" if i else ten for ten in english_tens for i, one in enumerate(english_small[:10])
-]
-GERMAN_NUMBERS = german_small + german_teens
-GERMAN_NUMBERS += [
-    f"{one}und{ten}" if i else ten for ten in german_tens for i, one in enumerate(german_small[:10])
-]
+small, teens, tens, *_ = read_table(NUMERAL_TABLE)
+ENGLISH = [*small, *teens, *(ten if one == "zero" else f"{ten}-{one}" for ten in tens for one in small[:10])]
+*_, small, teens, tens = read_table(NUMERAL_TABLE)
+GERMAN = [*small, *teens, *(ten if one == "null" else f"{one}und{ten}" for ten in tens for one in small[:10])]
 
 
 def english_number(number: int) -> str:
     """0 to 999: `345` is `"three hundred and forty-five"`."""
     hundreds, rest = divmod(number, 100)
     if not hundreds:
-        return ENGLISH_NUMBERS[rest]
-    return f"{ENGLISH_NUMBERS[hundreds]} hundred" + (f" and {ENGLISH_NUMBERS[rest]}" if rest else "")
+        return ENGLISH[rest]
+    return f"{ENGLISH[hundreds]} hundred" + (f" and {ENGLISH[rest]}" if rest else "")
 
 
 def german_number(number: int) -> str:
     """0 to 999: `345` is `"dreihundertfünfundvierzig"`."""
     hundreds, rest = divmod(number, 100)
-    last = "eins" if rest == 1 else GERMAN_NUMBERS[rest]
-    return f"{GERMAN_NUMBERS[hundreds]}hundert{last if rest else ''}" if hundreds else last
+    last = "eins" if rest == 1 else GERMAN[rest]
+    return f"{GERMAN[hundreds]}hundert{last if rest else ''}" if hundreds else last

@@ -1,7 +1,7 @@
 """A validation set where none was given: some pairs are held out of train.
 
-Which ones is decided by a hash of the source text. So it depends neither on the order of the lines (a corpus may be sorted
-by length or by topic) nor on the run's seed, and all translations of one source fall on the same side.
+Which ones is decided by a hash of the source text. So it depends neither on the order of the lines (a corpus may be
+sorted by length or by topic) nor on the run's seed, and all translations of one source fall on the same side.
 """
 
 import heapq

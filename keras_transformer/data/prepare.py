@@ -10,8 +10,8 @@
       files.json              hashes of the text files (data/fingerprint.py)
       lock                    held while a process prepares; others wait, and then find everything done
 
-Each product is stored with a key, a hash of all that it is made of: text, options, tokenizer. While its key is right it is
-used again; otherwise it is made anew.
+Each product is stored with a key, a hash of all that it is made of: text, options, tokenizer. While its key is right
+it is used again; otherwise it is made anew.
 """
 
 import fcntl

@@ -186,7 +186,7 @@ def import_tfds():
     try:
         import tensorflow_datasets
     except ImportError as error:
-        raise DataError(f"TFDS corpora need a package: pip install \"keras-transformer[tfds]\" ({error}).") from error
+        raise DataError(f'TFDS corpora need a package: pip install "keras-transformer[tfds]" ({error}).') from error
     return tensorflow_datasets
 
 

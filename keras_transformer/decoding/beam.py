@@ -19,8 +19,8 @@ compete, a model that repeats itself up to the limit would win by the length pen
 
 **Early stopping** changes no result. log P is at most 0 and never rises as a beam grows, and lp does not fall with the
 length (alpha >= 0). So whatever a live beam becomes scores at most log P(beam) / lp(limit). Once this, for the best
-live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes to
-the earlier one), and the sentence is done: it is frozen, and the loop ends when all are.
+live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes
+to the earlier one), and the sentence is done: it is frozen, and the loop ends when all are.
 """
 
 import dataclasses

@@ -19,7 +19,7 @@ def top_k(values, k):
         blocks of 4 | 3 1 0 2 | 9 4 7 1 | 5 5 0 1 | k = 2
         maxima      |    3    |    9    |    5    | -> sort 9 4 7 1 5 5 0 1 -> 9 and 7, at 4 and 6
 
-    NaN counts as minus infinity.
+    Of a row that has NaN some ids come, no matter which.
     """
     size = values.shape[1]
     block = _block_size(size)
@@ -35,7 +35,7 @@ def top_k(values, k):
 
 
 def _sorted_top_k(values, k):
-    # The sort inside wants an order, which NaN has not.
+    # Numbers that have no order, NaN, may lead the sort inside out of its array.
     return tf.math.top_k(tf.where(tf.math.is_nan(values), MINUS_INFINITY, values), k)
 
 

@@ -23,10 +23,9 @@ def html(evaluation, pictures=None) -> str:
         evaluation: an `Evaluation`.
         pictures: {caption: PNG bytes}, in the order in which they are shown.
     """
-    e, title = evaluation, _text(evaluation.about.title)
-    remark = suspicious_remark(e.suspicious)
+    e, title, remark = evaluation, _text(evaluation.about.title), suspicious_remark(evaluation.suspicious)
     sections = [
-        _section("Scores", _scores(e.scores)),
+        _section("Scores" + ", with 95 % intervals" * bool(e.scores.bleu.interval), _scores(e.scores)),
         _section("By length of the source", _lengths(e.by_length)),
         _section("Against another output", _differences(e.differences)),
         _section("Pictures", "".join(_picture(*item) for item in (pictures or {}).items())),
@@ -64,13 +63,13 @@ def _scores(scores):
     )
     return (
         f'<div class="cards">{"".join(cards)}</div>\n'
-        f"<details><summary>Signatures and intervals</summary><dl>{signatures}</dl>"
-        f"<p>The intervals hold the middle 95 % of the scores of bootstrap resamples.</p></details>\n"
+        f"<details><summary>Signatures</summary><dl>{signatures}</dl>"
+        f"<p>An interval holds the middle 95 % of the scores of bootstrap resamples (bs).</p></details>\n"
     )
 
 
 def _card(name, value, note, interval=None):
-    spread = f"{_bar(*interval)}<p>95 %: {interval_text(interval)}</p>" if interval else ""
+    spread = f"{_bar(*interval)}<p>{interval_text(interval)}</p>" if interval else ""
     return f"<article><h3>{escape(name)}</h3><strong>{value}</strong>{spread}<small>{note}</small></article>"
 
 
@@ -90,7 +89,7 @@ def _lengths(rows):
         f'<td class="wide">{_bar(0, row.bleu)}</td></tr>'
         for row in rows
     ]
-    head = ("Source, words", "Sentences", "BLEU", "95 % interval", "Length ratio", "BLEU, 0 to 100")
+    head = ("Source, words", "Sentences", "BLEU", "95 % interval", "Length ratio", "")
     return _table(head, body)
 
 
@@ -101,12 +100,12 @@ def _differences(differences):
         f"<td>{verdict(d)}</td></tr>"
         for d in differences
     ]
-    head = ("Metric", "This output", "Other", "Difference", "95 % interval", "p", "This output is")
+    head = ("Metric", "This output", "Other", "Difference", "95 % interval", "p", "Verdict")
     return _table(head, body) if body else ""
 
 
 def _table(head, body):
-    cells = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
+    cells = "".join(f"<th scope='col'>{escape(cell)}</th>" if cell else "<td></td>" for cell in head)
     return f"<div class='scroll'><table><thead><tr>{cells}</tr></thead><tbody>{''.join(body)}</tbody></table></div>\n"
 
 
@@ -166,6 +165,7 @@ details { margin-top: .75rem; padding: .6rem 1rem; } summary { cursor: pointer; 
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .45rem .75rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
 thead th { border-top: 0; font-size: .85rem; color: var(--quiet); } th:first-child { text-align: left; }
+thead td { border-top: 0; }
 td.wide { width: 28%; min-width: 8rem; }
 figure { margin: 0 0 1rem; padding: .75rem; background: #fff; border: 1px solid var(--line); border-radius: .5rem; }
 figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; }

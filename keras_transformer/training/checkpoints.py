@@ -9,6 +9,7 @@ callbacks as JSON. It is written aside, flushed to the disk and then renamed, so
 the earlier ones as they were. The archive carries a checksum of every array: what is truncated or damaged does not load.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -121,17 +122,24 @@ def write_arrays(path, arrays, state):
 
 def read_arrays(path):
     """Everything in a checkpoint, checksums compared."""
-    with np.load(path, allow_pickle=False) as archive:
+    with open_archive(path) as archive:
         arrays = {name: archive[name] for name in archive.files}
     state = json.loads(arrays.pop(STATE).tobytes())
     return Restored(Path(path), arrays, state)
+
+
+@contextlib.contextmanager
+def open_archive(path):
+    """The arrays of a file by name, read one at a time; NumPy itself leaves a damaged file open."""
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        yield archive
 
 
 def average_weights(paths, group="model"):
     """The mean of the weights of several checkpoints, as {variable path: array}, summed in float64."""
     total = {}
     for path in paths:
-        with np.load(path, allow_pickle=False) as archive:
+        with open_archive(path) as archive:
             for name in archive.files:
                 if name.startswith(f"{group}/") and archive[name].dtype.kind == "f":
                     key = name.removeprefix(f"{group}/")
@@ -156,7 +164,7 @@ def sync_folder(folder):
 
 def _step_of(path):
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open_archive(path) as archive:
             return json.loads(archive[STATE].tobytes())["step"]
     except DAMAGED:
         return -1

@@ -4,6 +4,7 @@ Candidates are the last weights, the average of the newest checkpoints (Section 
 checkpoint of the run; the best validation BLEU wins, at a tie the average. The test set is looked at once, by the winner.
 """
 
+import dataclasses
 import os
 import time
 
@@ -65,10 +66,12 @@ def _test(run):
     translations = run.judge.translator.translate(sources)
     seconds = time.monotonic() - began
     scores = evaluation.score(translations, references)
-    exact = sum(a == b for a, b in zip(translations, references, strict=True)) / len(references)
     run.report(f"Test set, {len(pairs)} sentences, translated in {duration(seconds)}:")
-    run.report(f"  BLEU {scores.bleu.value:.2f}, exact match {100 * exact:.1f} %")
-    return {"bleu": scores.bleu.value, "signature": scores.bleu.signature, "exact_match": exact}
+    for score in (scores.bleu, scores.chrf, scores.ter):
+        low, high = score.interval
+        run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
+    run.report(f"  exact match {100 * scores.exact_match:.1f} %")
+    return dataclasses.asdict(scores)
 
 
 def _draw(run):

@@ -5,6 +5,7 @@ A resumed run drops the records after its checkpoint, so the file of a run that 
 that was not in the fields of time alone: `seconds` and `tokens_per_second`.
 """
 
+import importlib.util
 import json
 import math
 import os
@@ -27,7 +28,8 @@ class Journal:
         self.path, self.total_steps, self.enabled = workdir / "log.jsonl", total_steps, enabled
         self.sums = dict.fromkeys(("loss", "nll", "tokens", "steps", "skipped"), 0.0)
         self.num_skipped = 0
-        self._tensorboard = tf.summary.create_file_writer(str(workdir / "tensorboard")) if enabled else None
+        wants_tensorboard = enabled and importlib.util.find_spec("tensorboard")  # tf.summary fails without the package
+        self._tensorboard = tf.summary.create_file_writer(str(workdir / "tensorboard")) if wants_tensorboard else None
         self._progress = Progress(total_steps) if enabled else None
         self._started = self._window_started = time.monotonic()
 
@@ -80,6 +82,8 @@ class Journal:
             return
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+        if self._tensorboard is None:
+            return
         with self._tensorboard.as_default(step=record["step"]):
             for name, value in record.items():
                 if name not in ("kind", "step") and isinstance(value, int | float):

@@ -29,7 +29,7 @@ BATCH_SPEC = Batch(Inputs(_IDS, _IDS), _IDS, tf.TensorSpec((None, None), tf.floa
 def make_optimizer(d_model, config: TrainConfig):
     """Adam with the paper's numbers and schedule."""
     schedule = TransformerSchedule(d_model, config.warmup_steps, scale=config.learning_rate_scale)
-    return keras.optimizers.Adam(schedule, **ADAM)
+    return keras.optimizers.Adam(schedule, **ADAM, name="adam")
 
 
 class Trainee(keras.Model):

@@ -60,9 +60,10 @@ class Judge:
         loss, nll = float(sums[0] / sums[2]), float(sums[1] / sums[2])
         sources, references = [source for source, _ in self.texts], [target for _, target in self.texts]
         translations = self.translator.translate(sources)
+        found = bleu(translations, references) if references else 0.0
         shown = zip(sources, references, translations, strict=True)
         samples = tuple(Sample(*texts) for texts, _ in zip(shown, range(self.num_samples), strict=False))
-        return Verdict(loss, math.exp(min(nll, 700.0)), bleu(translations, references), samples)
+        return Verdict(loss, math.exp(min(nll, 700.0)), found, samples)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _sums(self, batch):

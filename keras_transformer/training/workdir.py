@@ -42,10 +42,14 @@ class Workdir:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self.unlock()
             raise WorkdirError(
                 f"{self.path} must belong to one run at a time. Another process trains there; wait for it or give "
                 "another --workdir."
             ) from error
+
+    def unlock(self):
+        self._lock.close()
 
     def claim(self, config: Config):
         """Writes the configuration, or compares it with the one that the run began with."""

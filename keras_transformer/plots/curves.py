@@ -1,0 +1,124 @@
+"""Figures against steps and lengths."""
+
+import math
+
+import numpy as np
+
+from keras_transformer.plots.figure import BLUE, LINES, ORANGE, SKY, logarithmic, new_axes, new_figure, renderable, save
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+PANELS = (  # title, field of a record, kinds of records, spans magnitudes
+    ("loss, a token", "loss", ("train", "valid"), False),
+    ("perplexity", "perplexity", ("train", "valid"), True),
+    ("BLEU", "bleu", ("valid",), False),
+    ("learning rate", "learning_rate", ("train",), False),
+    ("target tokens a second", "tokens_per_second", ("train",), False),
+    ("gradient norm", "gradient_norm", ("train",), True),
+)
+
+
+def sparkline(values, width=40) -> str:
+    """A curve in one line of text; what is not a finite number is a gap.
+
+    >>> sparkline([9, 7, 6, 4, 3, 2, 2, 1])
+    '█▆▅▄▃▂▂▁'
+    """
+    values = [math.nan if value is None else float(value) for value in values]
+    if not values:
+        return ""
+    values = np.array([_mean(part) for part in np.array_split(values, min(width, len(values)))])
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return " " * len(values)
+    levels = (values - known.min()) / (np.ptp(known) or 1.0) * (len(BLOCKS) - 1)
+    return "".join(BLOCKS[round(level)] if math.isfinite(level) else " " for level in levels)
+
+
+def learning_curve(records, path):
+    """Everything that `log.jsonl` tells about a run, against the steps.
+
+    Args:
+        records: its lines as dicts, of kind "train" or "valid"; what none of them has gets no panel.
+        path: of the PNG.
+    """
+    panels = [(*panel, {kind: _curve(records, kind, panel[1]) for kind in panel[2]}) for panel in PANELS]
+    panels = [panel for panel in panels if any(len(steps) for steps, _ in panel[-1].values())]
+    if not panels:
+        raise ValueError(f"A learning curve needs records with figures. Received: {len(records)} without any.")
+    num_columns = min(3, len(panels))
+    num_rows = math.ceil(len(panels) / num_columns)
+    figure = new_figure(4.2 * num_columns, 3.1 * num_rows)
+    for i, (title, field, kinds, spans_magnitudes, curves) in enumerate(panels, start=1):
+        axes = new_axes(figure, (num_rows, num_columns, i), title, "step")
+        for kind, (steps, values) in curves.items():
+            _draw(axes, kind, steps, values)
+        values = np.concatenate([values for _, values in curves.values()])
+        if spans_magnitudes and values.min() > 0 and values.max() > 10 * values.min():
+            logarithmic(axes)
+        elif field != "loss":
+            axes.set_ylim(bottom=0)
+        if len(kinds) > 1:
+            axes.legend(frameon=False)
+    save(figure, path)
+
+
+def schedule(rates, path):
+    """Learning rates of steps 1, 2, ...: one sequence, or {name: sequence} to compare some."""
+    curves = rates if isinstance(rates, dict) else {"": rates}
+    figure = new_figure(7, 3.8)
+    axes = new_axes(figure, (1, 1, 1), "learning rate", "step")
+    for i, (name, values) in enumerate(curves.items()):
+        steps, style = np.arange(1, len(values) + 1), dict(color=LINES[i % len(LINES)], linewidth=1.8)
+        axes.plot(steps, values, label=renderable(name), **style)
+    axes.set_ylim(bottom=0)
+    if any(curves):
+        axes.legend(frameon=False)
+    save(figure, path)
+
+
+def by_length(rows, path):
+    """BLEU by the length of the source, with its intervals.
+
+    Args:
+        rows: what `evaluation.by_length` gives: objects with `label`, `bleu`, `num_sentences` and `interval`.
+        path: of the PNG.
+    """
+    figure = new_figure(max(3.0, 1.1 * len(rows) + 0.8), 3.6)
+    axes = new_axes(figure, (1, 1, 1), "BLEU", "words of the source")
+    axes.grid(visible=False, axis="x")
+    axes.bar(range(len(rows)), [row.bleu for row in rows], color=SKY, width=0.7)
+    tops = [max(row.bleu, *(row.interval or ())) if row.interval else row.bleu for row in rows]
+    for i, (row, top) in enumerate(zip(rows, tops, strict=True)):
+        if row.interval:
+            axes.vlines(i, *row.interval, color="black", linewidth=1.3)
+        label = f"{row.bleu:.1f}\nn = {row.num_sentences:,}"
+        axes.annotate(label, (i, top), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=8.5)
+    axes.set_xticks(range(len(rows)), [row.label for row in rows])
+    axes.set(xlim=(-0.7, len(rows) - 0.3), ylim=(0, 1.2 * max([*tops, 1.0])))
+    save(figure, path)
+
+
+def _mean(values):
+    finite = values[np.isfinite(values)]
+    return finite.mean() if len(finite) else math.nan
+
+
+def _curve(records, kind, field):
+    """(steps, values) of the records that have a finite value."""
+    pairs = [(record["step"], record.get(field)) for record in records if record.get("kind") == kind]
+    pairs = [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
+    return np.array([step for step, _ in pairs]), np.array([value for _, value in pairs], "float64")
+
+
+def _draw(axes, kind, steps, values):
+    """Validations are dots. A long curve of training is faint, with its running mean on top."""
+    if kind == "valid":
+        axes.plot(steps, values, color=ORANGE, marker="o", markersize=4, linewidth=1.6, label="validation")
+    elif len(values) < 100:
+        axes.plot(steps, values, color=BLUE, marker="o", markersize=2.5, linewidth=1.6, label="training")
+    else:
+        width = len(values) // 50
+        running = np.convolve(values, np.ones(width) / width, mode="valid")
+        axes.plot(steps, values, color=BLUE, linewidth=0.7, alpha=0.35)
+        axes.plot(steps[width // 2 :][: len(running)], running, color=BLUE, linewidth=1.6, label="training")

@@ -1,0 +1,60 @@
+"""What all pictures share: the figure, its axes, colours and letters.
+
+Colours are those of Okabe and Ito, which people who see few colours can tell apart; maps are one hue, light to dark.
+"""
+
+BLUE, SKY, ORANGE, GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
+LINES = (BLUE, ORANGE, GREEN, "#CC79A7", SKY, "#E69F00")
+DPI = 150
+NUMBER = "{x:,.10g}"  # 20,000 and 0.0005
+
+
+def new_figure(width, height, title=""):
+    """An empty figure. inches, inches"""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('Pictures need matplotlib: pip install "keras-transformer[plots]"') from error
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    if title:
+        figure.suptitle(renderable(title), fontsize=12, parse_math=False)
+    return figure
+
+
+def save(figure, path):
+    figure.savefig(path, format="png")
+
+
+def new_axes(figure, place, title, across):
+    """Axes for curves and bars. The title names the vertical axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes = figure.add_subplot(*place)
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel(across)
+    axes.grid(color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.set_major_formatter(NUMBER)
+    axes.xaxis.set_major_formatter(NUMBER)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    return axes
+
+
+def logarithmic(axes):
+    """Makes the vertical axis logarithmic, with ordinary numbers on it."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(NUMBER)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def renderable(text):
+    """The text with "□" for every character that matplotlib's fonts (`font.family` of its settings) do not have."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    fonts = [get_font(findfont(FontProperties(family=[family]))) for family in FontProperties().get_family()]
+    known = [font.get_charmap() for font in fonts]
+    return "".join(c if c.isprintable() and any(ord(c) in glyphs for glyphs in known) else "□" for c in text)

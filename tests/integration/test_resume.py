@@ -1,0 +1,140 @@
+"""Real processes, killed for real: a run that was interrupted ends as the run that was not."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_transformer.training.checkpoints import read_arrays
+from keras_transformer.training.journal import read_log
+
+ROOT = Path(__file__).parents[2]
+STEPS = 48
+SETTINGS = {
+    "data.max_pairs": 300,
+    "data.vocab_size": 300,
+    "data.buckets": 2,
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.d_model": 16,
+    "model.d_ff": 32,
+    "model.num_heads": 2,
+    "model.dropout": 0.3,
+    "train.steps": STEPS,
+    "train.tokens_per_batch": 512,
+    "train.accumulation": 2,
+    "train.ema_decay": 0.9,
+    "train.checkpoint_steps": 7,
+    "train.keep_checkpoints": 3,
+    "train.average_checkpoints": 3,
+    "train.log_steps": 5,
+    "train.valid_steps": 24,
+    "train.valid_sentences": 3,
+    "train.xla": "false",
+    "decode.extra_length": 3,
+}
+
+
+def start(workdir, **changes):
+    settings = {**SETTINGS, **changes}
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "train_keras.py", "--workdir", workdir, *options]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(workdir, **changes):
+    """Runs to the end of the process -> exit code, everything that it said."""
+    process = start(workdir, **changes)
+    said, _ = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def outcome(workdir):
+    """Everything that must not depend on interruptions."""
+    times = ("seconds", "tokens_per_second")
+    log = [{k: v for k, v in record.items() if k not in times} for record in read_log(workdir / "log.jsonl")]
+    newest = read_arrays(workdir / "checkpoints" / f"step-{STEPS:08d}.npz")
+    return log, newest.arrays, newest.state, json.loads((workdir / "model.json").read_text())
+
+
+def assert_same(a, b):
+    assert a[0] == b[0]
+    assert a[1].keys() == b[1].keys()
+    for name in a[1]:
+        np.testing.assert_array_equal(a[1][name], b[1][name], err_msg=name)
+    assert a[2:] == b[2:]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("uninterrupted") / "run"
+    code, said = finish(workdir)
+    assert code == 0, said
+    return workdir
+
+
+def wait_for(condition, process):
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.002)
+
+
+def steps_logged(workdir):
+    log = workdir / "log.jsonl"
+    return log.read_text().count("\n") if log.exists() else 0
+
+
+def test_sigterm_saves_and_exits_with_143_and_the_same_command_resumes(uninterrupted, tmp_path):
+    workdir = tmp_path / "run"
+    process = start(workdir)
+    wait_for(lambda: steps_logged(workdir) >= 2, process)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, said
+    assert "The same command resumes" in said
+    assert (workdir / "checkpoints" / "interrupted.npz").exists()
+    code, said = finish(workdir)
+    assert code == 0 and "Resuming at step" in said
+    assert_same(outcome(workdir), outcome(uninterrupted))
+
+
+def test_sigkill_at_a_checkpoint_being_written_loses_nothing(uninterrupted, tmp_path):
+    workdir = tmp_path / "run"
+    process = start(workdir)
+    checkpoints = workdir / "checkpoints"
+    wait_for(lambda: (checkpoints / "step-00000014.new").exists(), process)
+    process.kill()
+    process.communicate()
+    code, said = finish(workdir)
+    assert code == 0 and "Resuming at step" in said
+    assert_same(outcome(workdir), outcome(uninterrupted))
+
+
+def test_a_second_run_and_a_changed_configuration_are_refused(uninterrupted):
+    before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.name != "lock"}
+    code, said = finish(uninterrupted, **{"model.d_ff": 64})
+    assert code == 1 and "model.d_ff: 32 -> 64" in said
+    after = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.name != "lock"}
+    assert after == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_sigkill_at_random_moments_several_times_over(uninterrupted, tmp_path, seed):
+    workdir, moments = tmp_path / "run", random.Random(seed)
+    for _ in range(4):
+        process = start(workdir)
+        try:
+            process.communicate(timeout=moments.uniform(4, 16))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+    code, said = finish(workdir)
+    assert code == 0, said
+    assert_same(outcome(workdir), outcome(uninterrupted))

@@ -1,0 +1,232 @@
+"""Scores are sacreBLEU's, intervals hold them, comparisons tell a difference from chance."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+from sacrebleu.metrics import BLEU
+
+from keras_transformer import evaluation
+from keras_transformer.suspicion import suspicion
+
+WORDS = tuple(f"{a}{b}" for a in ("Hund", "Straße", "猫", "läuft", ".") for b in ("", "en", "er", "!"))
+
+
+def damaged(lines, share, seed):
+    """The lines with a share of their words replaced by others."""
+    rng = random.Random(seed)
+    return [" ".join(rng.choice(WORDS) if rng.random() < share else w for w in line.split()) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """sources, hypotheses, references: 97 sentences of 1 to 29 words."""
+    rng = random.Random(3762)
+    lengths = [rng.choice((1, 3, 7, 11, 13, 17, 29)) for _ in range(97)]
+    references = [" ".join(rng.choices(WORDS, k=length)) for length in lengths]
+    sources = [" ".join(f"w{i}" for i in range(length)) for length in lengths]
+    return sources, damaged(references, 0.2, seed=1), references
+
+
+def test_scores_are_those_of_sacrebleu(texts):
+    _, hypotheses, references = texts
+    scores = evaluation.score(hypotheses, references, num_bootstrap=0)
+    assert scores.bleu.value == sacrebleu.corpus_bleu(hypotheses, [references], force=True).score
+    assert scores.chrf.value == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert scores.ter.value == sacrebleu.corpus_ter(hypotheses, [references]).score
+    assert scores.length_ratio == sacrebleu.corpus_bleu(hypotheses, [references], force=True).ratio
+    assert scores.bleu.value == evaluation.bleu(hypotheses, references)
+    assert [scores.bleu.name, scores.chrf.name, scores.ter.name] == ["BLEU", "chrF2", "TER"]
+    assert scores.num_sentences == 97 and scores.bleu.interval is None
+
+
+def test_lowercase_and_pretokenized_scores_are_those_of_sacrebleu():
+    hypotheses, references = (
+        ["Der Hund , der läuft .", "Nein, heute (gar) nicht!"],
+        ["der hund , der schläft .", "nein, heute (GAR) nichts!"],
+    )
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], lowercase=True, tokenize="none", force=True).score
+    options = dict(lowercase=True, pretokenized=True)
+    scores = evaluation.score(hypotheses, references, num_bootstrap=0, **options)
+    assert scores.bleu.value == evaluation.bleu(hypotheses, references, **options) == expected
+    assert expected != evaluation.bleu(hypotheses, references, lowercase=True)
+    assert scores.bleu.signature.startswith("nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:")
+    assert "case:lc" in scores.chrf.signature
+
+
+def test_the_interval_is_as_wide_as_sacrebleus_and_so_is_its_signature(texts, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "12345")
+    _, hypotheses, references = texts
+    metric = BLEU(force=True)
+    theirs = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    ours = evaluation.score(hypotheses, references).bleu
+    assert (ours.interval[1] - ours.interval[0]) / 2 == pytest.approx(theirs._ci)
+    assert ours.signature == str(metric.get_signature())
+
+
+def test_intervals_hold_the_score_repeat_and_depend_on_the_seed(texts):
+    _, hypotheses, references = texts
+    first, again, other = (evaluation.score(hypotheses, references, num_bootstrap=200, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    for score in (first.bleu, first.chrf, first.ter):
+        assert score.interval[0] < score.value < score.interval[1]
+
+
+@pytest.mark.parametrize("texts_", [["ein Hund läuft heute", "猫 猫", "🙂", "e\u0301 \ud800 \x00 \u2028"], ["a"]])
+def test_a_perfect_output_is_perfect(texts_):
+    scores = evaluation.score(texts_, texts_, num_bootstrap=50)
+    assert scores.exact_match == 1 and scores.length_ratio == 1
+    assert scores.chrf.value == pytest.approx(100) and scores.ter.value == 0
+    assert scores.chrf.interval == pytest.approx((100, 100)) and scores.ter.interval == (0, 0)
+
+
+def test_an_empty_output_scores_nothing():
+    scores = evaluation.score(["", ""], ["ein Hund", "eine Katze"], num_bootstrap=50)
+    assert (scores.bleu.value, scores.chrf.value, scores.ter.value) == (0, 0, 100)
+    assert (scores.exact_match, scores.length_ratio) == (0, 0)
+
+
+def test_lines_that_do_not_match_are_refused_with_their_numbers():
+    with pytest.raises(ValueError, match="Received: 3 hypotheses, 2 references"):
+        evaluation.score(["a"] * 3, ["a"] * 2)
+    with pytest.raises(ValueError, match="Received: 2 sources, 2 hypotheses, 1 references"):
+        evaluation.by_length(["a"] * 2, ["a"] * 2, ["a"])
+    with pytest.raises(ValueError, match="at least one sentence"):
+        evaluation.bleu([], [])
+
+
+def test_classes_of_length_are_scored_apart_and_hold_every_sentence(texts):
+    sources, hypotheses, references = texts
+    classes = evaluation.by_length(sources, hypotheses, references, edges=(3, 13, 100), num_bootstrap=10)
+    assert [each.label for each in classes] == ["up to 3", "4 to 13", "14 to 100"]
+    assert sum(each.num_sentences for each in classes) == 97
+    part = [i for i, source in enumerate(sources) if 4 <= len(source.split()) <= 13]
+    expected = evaluation.bleu([hypotheses[i] for i in part], [references[i] for i in part])
+    assert classes[1].bleu == pytest.approx(expected) and classes[1].num_sentences == len(part)
+
+
+def test_the_last_class_of_length_is_open():
+    classes = evaluation.by_length(["", "a b", "a b c"], ["x"] * 3, ["x"] * 3, edges=(2,), num_bootstrap=0)
+    assert [(each.label, each.num_sentences, each.interval) for each in classes] == [
+        ("up to 2", 2, None),
+        ("over 2", 1, None),
+    ]
+
+
+def test_a_system_does_not_differ_from_itself(texts):
+    _, hypotheses, references = texts
+    for difference in evaluation.compare(hypotheses, list(hypotheses), references, num_bootstrap=100):
+        assert difference.p_value == 1 and difference.difference == 0 and difference.interval == (0, 0)
+
+
+def test_a_clearly_better_system_is_found(texts):
+    _, hypotheses, references = texts
+    worse = damaged(references, 0.5, seed=2)
+    bleu, chrf, ter = evaluation.compare(hypotheses, worse, references, num_bootstrap=200)
+    for each in (bleu, chrf, ter):
+        assert each.p_value < 0.05
+        assert each.interval[0] < each.difference < each.interval[1]
+        assert each.difference == each.value - each.other
+    assert bleu.difference > 0 and chrf.difference > 0 and ter.difference < 0
+    assert "bs:200|seed:12345" in bleu.signature
+    assert (bleu.value, bleu.other) == (evaluation.bleu(hypotheses, references), evaluation.bleu(worse, references))
+
+
+def test_the_comparison_is_symmetric(texts):
+    _, hypotheses, references = texts
+    other = damaged(references, 0.22, seed=3)
+    there = evaluation.compare(hypotheses, other, references, num_bootstrap=100)
+    back = evaluation.compare(other, hypotheses, references, num_bootstrap=100)
+    for one, two in zip(there, back, strict=True):
+        assert one.p_value == two.p_value and one.difference == -two.difference
+
+
+def test_equally_good_systems_rarely_differ(texts):
+    references = texts[2][:41]
+    p_values = [
+        evaluation.compare(
+            damaged(references, 0.3, seed=i), damaged(references, 0.3, seed=100 + i), references, num_bootstrap=50
+        )[0].p_value
+        for i in range(10)
+    ]
+    assert np.median(p_values) > 0.15 and sum(p < 0.05 for p in p_values) <= 3  # 0.05 of them are expected
+
+
+def test_a_comparison_without_resamples_is_refused(texts):
+    _, hypotheses, references = texts
+    with pytest.raises(ValueError, match="num_bootstrap=0"):
+        evaluation.compare(hypotheses, hypotheses, references, num_bootstrap=0)
+
+
+@pytest.mark.parametrize(
+    ("source", "hypothesis", "reference", "expected"),
+    [
+        ("a", "  ", "x", "empty"),
+        ("a", "", "", ""),
+        ("a b", "a b ", "x y", "copied"),
+        ("Berlin", "Berlin", "Berlin", ""),
+        ("a", "x x x", "x", "repeated"),
+        ("a", "x x", "x", ""),
+        ("a", "so x y z x y z x y z", "x y z", "repeated"),
+        ("a", "x y z x y z x y", "x y z", ""),
+        ("a", "nein nein nein", "nein , nein nein nein", ""),
+        ("a", "Rhabarbarbarbarbarbara", "Rhabarber", "repeated"),
+        ("a", "猫猫猫猫猫猫猫猫猫猫猫猫", "猫", "repeated"),
+        ("a", "hahaha", "haha", ""),
+    ],
+)
+def test_what_is_suspicious(source, hypothesis, reference, expected):
+    assert suspicion(source, hypothesis, reference) == expected
+
+
+@pytest.fixture(scope="module")
+def whole(texts):
+    sources, hypotheses, references = texts
+    hypotheses = ["", sources[1], "x x x", *hypotheses[3:]]
+    about = evaluation.About(title="a test", hardware="2 cores", tokens_per_second=1234.5, details={"beam width": "4"})
+    return evaluation.evaluate(
+        sources, hypotheses, references, other=references, about=about, num_examples=5, num_bootstrap=20
+    )
+
+
+def test_an_evaluation_holds_what_the_functions_give(whole, texts):
+    sources, hypotheses, references = texts
+    hypotheses = ["", sources[1], "x x x", *hypotheses[3:]]
+    assert whole.scores == evaluation.score(hypotheses, references, num_bootstrap=20)
+    assert whole.by_length == evaluation.by_length(sources, hypotheses, references, num_bootstrap=20)
+    assert whole.differences == evaluation.compare(hypotheses, references, references, num_bootstrap=20)
+    assert [(e.line, e.reason) for e in whole.suspicious[:3]] == [(1, "empty"), (2, "copied"), (3, "repeated")]
+
+
+def test_examples_are_the_worst_and_the_best(whole, texts):
+    _, hypotheses, references = texts
+    assert len(whole.worst) == len(whole.best) == 5
+    worst, best = [e.chrf for e in whole.worst], [e.chrf for e in whole.best]
+    assert worst == sorted(worst) and best == sorted(best, reverse=True) and worst[-1] < best[-1]
+    example = whole.best[0]
+    assert example.hypothesis == hypotheses[example.line - 1] and example.reference == references[example.line - 1]
+    assert example.chrf == sacrebleu.sentence_chrf(example.hypothesis, [example.reference]).score
+
+
+def test_one_sentence_can_be_evaluated():
+    whole = evaluation.evaluate(["a"], ["x"], ["x"], num_bootstrap=2)
+    assert whole.worst == whole.best and whole.differences == () and whole.scores.exact_match == 1
+
+
+def test_an_evaluation_survives_json(whole):
+    assert evaluation.Evaluation.from_json(whole.to_json()) == whole
+
+
+def test_importing_scores_imports_no_network_and_no_matplotlib():
+    package = Path(evaluation.__file__).parent
+    program = (
+        "import sys, types; package = sys.modules['keras_transformer'] = types.ModuleType('keras_transformer');"
+        f"package.__path__ = [{str(package)!r}];"
+        "import keras_transformer.evaluation, keras_transformer.plots;"
+        "assert not {'tensorflow', 'keras', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,167 @@
+"""Checkpoints: whole or absent, everything in them, the newest that is whole wins."""
+
+import errno
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import TrainConfig, Transformer
+from keras_transformer.training import checkpoints as module
+from keras_transformer.training.checkpoints import (
+    CheckpointError,
+    Checkpoints,
+    average_weights,
+    named_variables,
+    read_arrays,
+    set_weights,
+)
+from keras_transformer.training.step import Trainee
+from tests.training.batches import dataset, random_batches
+
+
+def make_trainee(seed=3):
+    keras.utils.set_random_seed(seed)
+    model = Transformer(
+        53, d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, name="transformer"
+    )
+    return Trainee(model, TrainConfig(ema_decay=0.9, xla=False))
+
+
+@pytest.fixture
+def trainee():
+    return make_trainee()
+
+
+def values(trainee):
+    return {name: variable.numpy() for name, variable in named_variables(trainee).items()}
+
+
+def fit(trainee, batches):
+    trainee.fit(dataset(batches), steps_per_epoch=len(batches), shuffle=False, verbose=0)
+
+
+def test_every_variable_that_a_step_changes_is_in_the_checkpoint(trainee):
+    held = {id(variable) for variable in named_variables(trainee).values()}
+    everything = [*trainee.transformer.variables, *trainee.ema, *trainee.optimizer.variables, *trainee.variables]
+    apart = {v.path for v in everything if id(v) not in held}
+    assert apart <= {"adam/learning_rate"}, apart
+    before = values(trainee)
+    fit(trainee, random_batches(1))
+    changed = {name for name, value in values(trainee).items() if not np.array_equal(value, before[name])}
+    assert changed == set(before) - {"counter/num_skipped"}
+
+
+def test_names_do_not_depend_on_what_else_the_process_has_made(trainee):
+    names = list(named_variables(trainee))
+    keras.layers.Dropout(0.1), keras.random.SeedGenerator()
+    assert list(named_variables(make_trainee())) == names
+
+
+def test_a_restored_run_goes_on_as_if_it_had_never_stopped(trainee, tmp_path):
+    batches = random_batches(5)
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    fit(trainee, batches[:2])
+    checkpoints.save(trainee, {"step": 2, "note": [1.5, None]})
+    fit(trainee, batches[2:])
+    resumed = make_trainee(seed=99)
+    assert checkpoints.restore(resumed) == {"step": 2, "note": [1.5, None]}
+    fit(resumed, batches[2:])
+    expected = values(trainee)
+    for name, value in values(resumed).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_without_a_checkpoint_nothing_is_restored(trainee, tmp_path):
+    assert Checkpoints(tmp_path / "none", keep=3).restore(trainee) is None
+
+
+def test_the_newest_regular_ones_are_kept(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(trainee, {"step": 1}, checkpoints.best_path)
+    for step in (10, 20, 30, 40):
+        checkpoints.save(trainee, {"step": step})
+    assert [path.name for path in checkpoints.regular()] == ["step-00000030.npz", "step-00000040.npz"]
+    assert checkpoints.best_path.exists()
+
+
+def test_an_interrupted_one_is_resumed_but_takes_no_part_in_the_average(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(trainee, {"step": 10})
+    checkpoints.save(trainee, {"step": 13}, checkpoints.interrupted_path)
+    assert checkpoints.restore(trainee)["step"] == 13
+    assert len(checkpoints.regular()) == 1
+    checkpoints.save(trainee, {"step": 20})
+    assert not checkpoints.interrupted_path.exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "text"])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(trainee, tmp_path, damage):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(trainee, {"step": 10})
+    expected = values(trainee)
+    fit(trainee, random_batches(1))
+    path = tmp_path / "step-00000020.npz"
+    checkpoints.save(trainee, {"step": 20})
+    data = bytearray(path.read_bytes())
+    if damage == "flipped":
+        data[len(data) // 2] ^= 0xFF
+    path.write_bytes({"truncated": data[: len(data) // 2], "flipped": data, "empty": b"", "text": b"hello"}[damage])
+    said = []
+    assert checkpoints.restore(trainee, said.append)["step"] == 10
+    assert "step-00000020.npz" in said[0]
+    for name, value in values(trainee).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+@pytest.mark.parametrize("moment", ["write", "fsync", "rename"])
+def test_no_space_left_is_a_clear_error_and_the_last_good_checkpoint_stays(trainee, tmp_path, monkeypatch, moment):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(trainee, {"step": 10})
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    where = {"write": (np, "savez"), "fsync": (module.os, "fsync"), "rename": (module.os, "replace")}[moment]
+    monkeypatch.setattr(*where, full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        checkpoints.save(trainee, {"step": 20})
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010.npz"]
+    assert checkpoints.restore(trainee)["step"] == 10
+
+
+def test_a_checkpoint_of_another_model_is_refused(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(trainee, {"step": 10})
+    other = Trainee(
+        Transformer(
+            53, d_model=16, d_ff=31, num_heads=2, num_encoder_layers=2, num_decoder_layers=1, name="transformer"
+        ),
+        TrainConfig(xla=False),
+    )
+    with pytest.raises(CheckpointError, match="encoder_1"):
+        checkpoints.restore(other)
+
+
+def test_the_average_is_the_mean_of_the_weights(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    seen = []
+    for step in (1, 2, 3):
+        fit(trainee, random_batches(1, seed=step))
+        checkpoints.save(trainee, {"step": step})
+        seen.append([v.numpy() for v in trainee.transformer.trainable_variables])
+    averaged = average_weights(checkpoints.regular())
+    set_weights(trainee.transformer, averaged)
+    for variable, *values in zip(trainee.transformer.trainable_variables, *seen, strict=True):
+        np.testing.assert_allclose(variable.numpy(), np.mean(values, axis=0), rtol=1e-6, atol=1e-7)
+
+
+def test_a_killed_write_leaves_no_file_that_would_be_read(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    path = checkpoints.folder / "step-00000010.npz"
+    checkpoints.save(trainee, {"step": 10})
+    (tmp_path / "step-00000020.new").write_bytes(path.read_bytes()[:100])  # what a kill in the middle leaves
+    assert checkpoints.restore(trainee)["step"] == 10
+    assert read_arrays(path).state == {"step": 10}

@@ -1,0 +1,75 @@
+"""The log: means over tokens, and the same file whether the run was interrupted or not."""
+
+import json
+import math
+
+import pytest
+
+from keras_transformer.training.journal import Journal, duration, perplexity, read_log
+
+TIMES = ("seconds", "tokens_per_second")
+
+
+def logs(step):
+    return {"loss": 10.0 * step, "nll": 9.0 * step, "tokens": 3 + step, "skipped": 0.0, "gradient_norm": 1.0}
+
+
+def write(journal, steps, every=3):
+    for step in steps:
+        journal.add(step, logs(step))
+        if step % every == 0:
+            journal.write_train(step, 0.01, 1.0)
+
+
+def without_times(path):
+    return [{key: value for key, value in record.items() if key not in TIMES} for record in read_log(path)]
+
+
+def test_a_record_holds_the_means_over_the_tokens_of_its_steps(tmp_path):
+    journal = Journal(tmp_path, 9)
+    write(journal, range(1, 4))
+    (record,) = read_log(tmp_path / "log.jsonl")
+    assert record["step"] == 3 and record["tokens"] == 15
+    assert record["loss"] == pytest.approx(60 / 15)
+    assert record["perplexity"] == pytest.approx(math.exp(54 / 15))
+
+
+def test_a_resumed_journal_equals_one_that_was_never_interrupted(tmp_path):
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    straight.mkdir(), broken.mkdir()
+    write(Journal(straight, 12), range(1, 13))
+    first = Journal(broken, 12)
+    write(first, range(1, 6))
+    state = json.loads(json.dumps(first.state()))
+    write(first, range(6, 9))  # killed here, three steps after the checkpoint
+    with open(broken / "log.jsonl", "a") as file:
+        file.write('{"kind": "tra')
+    second = Journal(broken, 12)
+    second.restore(state, 5)
+    write(second, range(6, 13))
+    assert without_times(broken / "log.jsonl") == without_times(straight / "log.jsonl")
+
+
+def test_a_skipped_step_does_not_spoil_the_means(tmp_path):
+    journal = Journal(tmp_path, 9)
+    journal.add(1, logs(1))
+    journal.add(2, {"loss": math.nan, "nll": math.nan, "tokens": 5.0, "skipped": 1.0})
+    journal.write_train(2, 0.01, math.nan)
+    (record,) = read_log(tmp_path / "log.jsonl")
+    assert record["loss"] == pytest.approx(10 / 4) and record["skipped"] == 1 and record["gradient_norm"] is None
+
+
+def test_only_the_chief_writes(tmp_path):
+    journal = Journal(tmp_path, 9, enabled=False)
+    write(journal, range(1, 7))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_gets_the_same_figures(tmp_path):
+    write(Journal(tmp_path, 9), range(1, 4))
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_durations_and_perplexities_read_well():
+    assert [duration(s) for s in (5, 65, 3605)] == ["0:05", "1:05", "1:00:05"]
+    assert perplexity(0) == 1.0 and math.isfinite(perplexity(1e9))

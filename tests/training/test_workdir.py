@@ -1,0 +1,57 @@
+"""One folder, one run, one configuration."""
+
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer import Config
+from keras_transformer.training.workdir import Workdir, WorkdirError, differences
+
+
+def test_a_second_process_is_refused(tmp_path):
+    workdir = Workdir(tmp_path / "run")
+    workdir.lock()
+    program = "import sys; from keras_transformer.training.workdir import Workdir; Workdir(sys.argv[1]).lock()"
+    second = subprocess.run([sys.executable, "-c", program, workdir.path], capture_output=True, text=True, check=False)
+    workdir.unlock()
+    assert second.returncode == 1
+    assert "WorkdirError" in second.stderr and "one run at a time" in second.stderr
+
+
+def test_a_changed_configuration_is_refused_with_the_difference(tmp_path):
+    workdir = Workdir(tmp_path)
+    workdir.claim(Config())
+    workdir.claim(Config())
+    changed = Config().replace(model=dict(d_ff=1024), data=dict(train=["a.en", "a.de"]))
+    with pytest.raises(WorkdirError) as caught:
+        workdir.claim(changed)
+    assert "model.d_ff: 2048 -> 1024" in str(caught.value)
+    assert "data.train: 'demo' -> ('a.en', 'a.de')" in str(caught.value)
+    assert "dropout" not in str(caught.value)
+
+
+def test_the_configuration_survives_its_file(tmp_path):
+    config = Config().replace(
+        model=dict(neighbourhood=5), data=dict(train=[["a.en", "b.en"], "a.de"]), train=dict(clip_norm=1)
+    )
+    workdir = Workdir(tmp_path)
+    workdir.claim(config)
+    assert workdir.load_config() == config
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"model": {"d_moddel": 3}}'])
+def test_a_broken_configuration_names_its_file(tmp_path, content):
+    workdir = Workdir(tmp_path)
+    workdir.config_path.write_text(content)
+    with pytest.raises(WorkdirError, match="config.json"):
+        workdir.load_config()
+
+
+def test_a_folder_that_is_no_workdir_says_so(tmp_path):
+    with pytest.raises(WorkdirError, match="config.json"):
+        Workdir(tmp_path).load_config()
+
+
+def test_differences_are_found_at_any_depth():
+    assert differences({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 4}}) == {"a.c": (2, 4), "d": (3, None)}
