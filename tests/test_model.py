@@ -252,21 +252,16 @@ def test_tied_embeddings_share_their_matrix(options, matrices):
     assert model.count_params() == Transformer(V, **SMALL).count_params() + SMALL["d_model"] * (sum(matrices) - V)
 
 
-def test_dropout_is_on_sublayer_outputs_and_on_the_sums_of_embeddings_and_positions():
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_dropout_is_on_sublayer_outputs_and_on_the_sums_of_embeddings_and_positions(monkeypatch, stack):
     model = small_model(norm="pre", dropout=0.999999)
     for norm in (model.encoder_norm, model.decoder_norm):
         norm.beta.assign(ops.zeros_like(norm.beta))
-    # Nothing enters the residual stream of a pre-norm decoder but what dropout lets in.
+    if stack == "encoder":
+        monkeypatch.setattr(model, "decode", lambda target_ids, memory, memory_mask: memory)
+    # Nothing enters the residual stream of a pre-norm stack but what dropout lets in, and inference drops nothing.
     assert np.abs(logits_of(model, *padded_pairs(), training=True)).max() == 0
-    assert np.abs(model.encode(padded_pairs()[0])[0]).max() > 0.1  # inference drops nothing
-
-
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_embeddings_and_positions_are_dropped_in_both_stacks(side):
-    model = small_model(norm="pre", dropout=0.5)
-    dropout = {"source": model.source_dropout, "target": model.target_dropout}[side]
-    x = np.asarray(dropout(np.ones((B, T, 26), "float32"), training=True))
-    assert set(np.unique(x)) == {0.0, 2.0}
+    assert np.abs(logits_of(model, *padded_pairs(), training=False)).max() > 0.1
 
 
 def test_no_dropout_is_active_inside_attention_or_feed_forward_unless_asked_for():

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from keras_transformer.config import ConfigError
 from keras_transformer.data.corpus import Corpus
+from keras_transformer.data.prefetch import prefetched
 from keras_transformer.tokenizer import BOS_ID, PAD_ID
 
 
@@ -44,7 +45,6 @@ def _ids():
 
 
 ELEMENT_SPEC = Batch(Inputs(_ids(), _ids()), _ids(), tf.TensorSpec((None, None), tf.float32))
-PREFETCH = 8  # batches that are ready before they are asked for
 
 
 class Shape(NamedTuple):
@@ -150,15 +150,12 @@ class BatchPlan:
 
     def dataset(self, start: int = 0) -> tf.data.Dataset:
         """Batches `start`, `start` + 1 and so on without end, made ahead of time in another thread."""
-        return self._dataset(lambda: map(self.batch, count(start)))
+        return prefetched(lambda: map(self.batch, count(start)), ELEMENT_SPEC)
 
     def epoch_dataset(self, epoch: int = 0) -> tf.data.Dataset:
         """The batches of one epoch."""
         begin = epoch * self.batches_per_epoch
-        return self._dataset(lambda: map(self.batch, range(begin, begin + self.batches_per_epoch)))
-
-    def _dataset(self, batches) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(batches, output_signature=ELEMENT_SPEC).prefetch(PREFETCH)
+        return prefetched(lambda: map(self.batch, range(begin, begin + self.batches_per_epoch)), ELEMENT_SPEC)
 
     def describe(self) -> str:
         shapes = ", ".join(f"{rows} x ({s}, {t})" for rows, s, t in self.shapes)
@@ -216,10 +213,10 @@ def cut(lengths, tokens_per_batch: int, rows_multiple: int, most: int) -> list[B
 def best_limits(longer, tokens_per_batch: int, rows_multiple: int, most: int) -> tuple[list[int], list[int]]:
     """The longest length of each bucket, so that all batches together have the fewest positions, and the rows for it.
 
-    cost[j] is the fewest positions for the j shortest lengths, if the last bucket ends there, and begin[j] the pairs that
-    these batches hold: it passes on the rest. With one more bucket, for the lengths i..j-1, the cost is the least over i
-    of cost[i] + (rows of its whole batches) x length[j-1]. What is passed on counts too, as if it had the same length,
-    or else passing on would be free; so the outcome is near the best, and need not be the best.
+    cost[j] is the fewest positions for the j shortest lengths, if the last bucket ends there, and begin[j] the pairs
+    that these batches hold: the rest is passed on. With one more bucket, for the lengths i..j-1, the cost is the least
+    over i of cost[i] + (rows of its whole batches) x length[j-1]. What it passes on counts too, as if it stayed, or
+    else passing on would be free; so the outcome is near the best, and need not be the best.
     """
     values, counts = np.unique(longer, return_counts=True)
     rows = tokens_per_batch // values // rows_multiple * rows_multiple

@@ -1,7 +1,7 @@
 """The end of a run: the candidates for the finished model are compared, and one becomes `model.keras`.
 
 Candidates are the last weights, the average of the newest checkpoints (Section 6.1), the moving average, and the best
-checkpoint of the run; the best validation BLEU wins, at a tie the average. The test set is looked at once, by the winner.
+checkpoint of the run; the best validation BLEU wins, at a tie the lower perplexity. The test set is looked at once, by the winner.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def finish(run, step):
     scores, weights = {}, candidates(run)
     for name in weights:
         scores[name] = run.judge.verdict(weights[name]).record()
-    winner = max(scores, key=lambda name: scores[name]["bleu"])
+    winner = max(scores, key=lambda name: (scores[name]["bleu"], -scores[name]["perplexity"]))
     run.report("Weights, by BLEU on the validation set:")
     for name, record in scores.items():
         mark = "*" if name == winner else " "

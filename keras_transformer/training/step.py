@@ -56,6 +56,7 @@ class Trainee(keras.Model):
         ]
         # Set in one process, seen by all after the same step: the request travels with the sums of the batch.
         self.stop_request = tf.Variable(0.0, trainable=False, name="stop_request")
+        self._has_several_workers = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
         self.compile(optimizer=optimizer, jit_compile=False)
         self.built = True
 
@@ -69,6 +70,10 @@ class Trainee(keras.Model):
 
     def call(self, inputs):
         return self.transformer(inputs)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Everything is built. Keras would take a batch, average it over the replicas (which fails where their lengths
+        differ, and under several workers), and start the data anew."""
 
     def train_step(self, batch):
         context = tf.distribute.get_replica_context()
@@ -84,7 +89,9 @@ class Trainee(keras.Model):
         context.merge_call(self._update, args=(gradients, finite))
         skipped = 1.0 - tf.cast(finite, tf.float32)
         logs = {"loss": loss, "nll": nll, "tokens": tokens, "gradient_norm": norm, "skipped": skipped, "stop": stop}
-        return logs  # loss and nll are summed over the tokens of the whole batch
+        # Loss and nll are summed over the tokens of the whole batch. Keras averages the logs of several workers along an
+        # axis, which scalars do not have.
+        return {name: value[None] for name, value in logs.items()} if self._has_several_workers else logs
 
     def warm_up(self, shapes):
         """Runs and compiles forward, loss and backward for every shape of a batch, largest first; changes nothing."""

@@ -5,12 +5,12 @@ import tensorflow as tf
 
 def make_strategy(name):
     """auto: every GPU of this machine, or else one device. multi_worker reads the cluster from TF_CONFIG."""
+    if name == "multi_worker":  # before anything looks at the devices
+        return tf.distribute.MultiWorkerMirroredStrategy()
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([device.name for device in devices])
-    if name == "multi_worker":
-        return tf.distribute.MultiWorkerMirroredStrategy()
     return tf.distribute.get_strategy()  # the default: everything on the first GPU, or on the CPU
 
 
@@ -26,6 +26,17 @@ def worker_index(strategy):
 
 def is_chief(strategy):
     return worker_index(strategy) == 0
+
+
+def barrier(strategy):
+    """Waits until every worker has come here."""
+    if strategy.cluster_resolver is not None and strategy.num_replicas_in_sync > num_local_replicas(strategy):
+
+        @tf.function
+        def meet():
+            return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.ones(())), axis=None)
+
+        meet()
 
 
 def distribute(batches, strategy):

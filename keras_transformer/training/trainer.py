@@ -40,9 +40,9 @@ class Run:
 
     def __init__(self, config: Config, workdir: Workdir):
         self.config, self.workdir = config, workdir
-        keras.utils.set_random_seed(config.train.seed)  # first: it destroys living tensorflow-text tokenizers
-        keras.config.set_dtype_policy(config.train.precision)
         self.strategy = strategies.make_strategy(config.train.strategy)
+        keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
+        keras.config.set_dtype_policy(config.train.precision)
         self.is_chief = strategies.is_chief(self.strategy)
         self.report = print if self.is_chief else _silent
         if self.is_chief:
@@ -112,6 +112,7 @@ class Run:
             self.report(f"Resuming at step {start}.")
         elif self.is_chief:
             self.workdir.log_path.unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+        strategies.barrier(self.strategy)  # every worker has read the checkpoints
         if self.is_chief:
             self.checkpoints.forget_after(start)
         every = train.valid_steps or max(1, train.steps // 10)
@@ -132,6 +133,7 @@ class Run:
             return Result(saving.stopped_at, None, saving.received)
         step = saving.stopped_at or max(start, train.steps)
         metadata = finish(self, step) if self.is_chief else {}
+        strategies.barrier(self.strategy)  # a worker that left would take the chief with it
         return Result(step, metadata, None)
 
 

@@ -4,55 +4,14 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_transformer.training.checkpoints import read_arrays
 from keras_transformer.training.journal import read_log
-
-ROOT = Path(__file__).parents[2]
-STEPS = 48
-SETTINGS = {
-    "data.max_pairs": 300,
-    "data.vocab_size": 300,
-    "data.buckets": 2,
-    "model.num_encoder_layers": 1,
-    "model.num_decoder_layers": 1,
-    "model.d_model": 16,
-    "model.d_ff": 32,
-    "model.num_heads": 2,
-    "model.dropout": 0.3,
-    "train.steps": STEPS,
-    "train.tokens_per_batch": 512,
-    "train.accumulation": 2,
-    "train.ema_decay": 0.9,
-    "train.checkpoint_steps": 7,
-    "train.keep_checkpoints": 3,
-    "train.average_checkpoints": 3,
-    "train.log_steps": 5,
-    "train.valid_steps": 24,
-    "train.valid_sentences": 3,
-    "train.xla": "false",
-    "decode.extra_length": 3,
-}
-
-
-def start(workdir, **changes):
-    settings = {**SETTINGS, **changes}
-    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "train_keras.py", "--workdir", workdir, *options]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(workdir, **changes):
-    """Runs to the end of the process -> exit code, everything that it said."""
-    process = start(workdir, **changes)
-    said, _ = process.communicate(timeout=300)
-    return process.returncode, said
+from tests.integration.runs import STEPS, finish, start
 
 
 def outcome(workdir):

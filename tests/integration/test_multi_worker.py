@@ -1,0 +1,87 @@
+"""Two worker processes on one machine train the weights of one process, and resume after one of them was killed."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer.training.checkpoints import read_arrays
+from tests.integration.runs import ROOT, STEPS, command, finish
+
+CHANGES = {"train.strategy": "multi_worker", "model.dropout": 0.0}
+
+
+def free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def start_workers(workdir, folder, **changes):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    workers = []
+    for index in range(2):
+        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        with open(folder / f"worker{index}.txt", "w") as said:
+            workers.append(
+                subprocess.Popen(
+                    command(workdir, **CHANGES, **changes), cwd=ROOT, env=environment, stdout=said, stderr=said
+                )
+            )
+    return workers
+
+
+def said(folder):
+    return "\n".join(path.read_text()[-2000:] for path in sorted(folder.glob("worker*.txt")))
+
+
+def weights(workdir):
+    arrays = read_arrays(workdir / "checkpoints" / f"step-{STEPS:08d}.npz").arrays
+    return {name: array for name, array in arrays.items() if name.startswith(("model/", "average/"))}
+
+
+def assert_close(workdir, expected):
+    for name, array in weights(workdir).items():
+        np.testing.assert_allclose(array, expected[name], atol=1e-5, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The weights of one process with the same batches: 4 micro-batches instead of 2 workers with 2 each."""
+    workdir = tmp_path_factory.mktemp("alone") / "run"
+    code, words = finish(workdir, **{**CHANGES, "train.strategy": "one_device", "train.accumulation": 4})
+    assert code == 0, words
+    return weights(workdir)
+
+
+def test_two_workers_train_the_weights_of_one_process(alone, tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path)
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
+    assert_close(tmp_path / "run", alone)
+
+
+@pytest.mark.slow
+def test_after_one_worker_was_killed_both_start_again_and_resume(alone, tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path)
+    while not (tmp_path / "run" / "checkpoints" / "step-00000014.npz").exists():
+        assert workers[0].poll() is None, said(tmp_path)
+        time.sleep(0.01)
+    workers[1].kill()
+    try:
+        workers[0].wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        workers[0].kill()
+    workers[0].wait(), workers[1].wait()
+    workers = start_workers(tmp_path / "run", tmp_path)
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
+    assert "Resuming at step" in said(tmp_path)
+    assert_close(tmp_path / "run", alone)
