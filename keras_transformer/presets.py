@@ -35,9 +35,18 @@ PRESETS = {
     "tiny": TINY,
     # The built-in corpus, learnt within minutes on two cores.
     "demo": TINY.replace(
-        model=dict(dropout=0.1),
-        data=dict(train="demo", vocab_size=1000, buckets=3),
-        train=dict(steps=1200, warmup_steps=400, checkpoint_steps=100, average_checkpoints=3),
+        model=dict(dropout=0.0),  # the grammar gives as many sentences as one likes
+        data=dict(train="demo", max_pairs=60_000, vocab_size=1000, buckets=3),
+        train=dict(
+            steps=700,
+            tokens_per_batch=4096,
+            warmup_steps=400,
+            learning_rate_scale=1.0,
+            checkpoint_steps=35,
+            average_checkpoints=3,
+            valid_steps=350,
+            valid_sentences=100,
+        ),
     ),
     "table3_a1": BASE.replace(model=dict(num_heads=1, d_k=512, d_v=512)),
     "table3_a2": BASE.replace(model=dict(num_heads=4, d_k=128, d_v=128)),

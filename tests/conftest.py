@@ -30,3 +30,17 @@ def seeds():
 @pytest.fixture
 def rng():
     return np.random.default_rng(1706_03762)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """The workdir of a short real run: a small model, the demo corpus."""
+    from keras_transformer import load_recipe
+    from keras_transformer.training.trainer import train
+    from tests.integration.runs import SETTINGS
+
+    workdir = tmp_path_factory.mktemp("finished") / "run"
+    settings = {**SETTINGS, "preset": "demo", "train.steps": 14, "train.valid_steps": 7, "decode.extra_length": 5}
+    result = train(load_recipe(None, [f"{key}={value}" for key, value in settings.items()]), workdir)
+    assert result.exit_code == 0
+    return workdir

@@ -238,17 +238,18 @@ def test_under_mixed_bfloat16_weights_are_float32_and_the_layers_compute_in_bflo
 
 @pytest.mark.parametrize("name", ["post", "learned"])
 def test_under_mixed_bfloat16_positions_are_exact(monkeypatch, name):
-    """The sum of embedding and position is rounded once, and not the position before it."""
-    seen = []
-    options = dict(VARIANTS[name], dropout=0.0)
-    mixed, model = (small_model(**options, dtype=policy) for policy in ("mixed_bfloat16", "float64"))
-    for each in (model, mixed):
-        dropout = each.source_dropout
-        monkeypatch.setattr(dropout, "call", lambda x, training=False: seen.append(x) or x)
-        each.encode(padded_pairs()[0])
-    exact, rounded = seen
-    assert rounded.dtype == "bfloat16"
-    assert np.array_equal(rounded, tf.cast(tf.cast(exact, "float32"), "bfloat16"))
+    """The sum of embedding and position is rounded once, and neither of the two before."""
+
+    def sums(dtype):
+        model, seen = small_model(**VARIANTS[name], dtype=dtype), []
+        for dropout in (model.source_dropout, model.target_dropout):
+            monkeypatch.setattr(dropout, "call", lambda x, training=False: seen.append(x) or x)
+        model(padded_pairs())
+        return seen
+
+    for exact, rounded in zip(sums("float64"), sums("mixed_bfloat16"), strict=True):
+        assert rounded.dtype == "bfloat16"
+        assert np.array_equal(rounded, tf.cast(tf.cast(exact, "float32"), "bfloat16"))
 
 
 def test_under_a_global_half_precision_policy_every_way_into_the_model_agrees():

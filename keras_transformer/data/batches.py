@@ -1,18 +1,7 @@
 """The batch plan: which pairs make batch k of a run, a pure function of (seed, k).
 
-XLA compiles once per shape, so there are a few fixed shapes (rows, S, T). To make them, the pairs stand in line by the
-length of their longer side, and the line is cut. With 4,096 tokens a batch and three buckets, for example:
-
-    longer side    3 ......... 17 | 18 ......... 27 | 28 ........ 51
-    pairs              16,870     |      9,816      |     2,314         16,870 = 70 x 241
-    shape          (241, 17, 17)  |  (151, 27, 27)  |  (80, 49, 51)     241 = 4,096 / 17
-    batches              70       |        65       |       29
-
-Where to cut is found by dynamic programming: the lengths that leave the least padding. A bucket that does not come out
-at whole batches passes its longest pairs on to the next one, so that all batches are full but for the very last, which
-ends in empty rows. So an epoch holds every pair exactly once.
-
-Epoch e has its own order, from (seed, e) alone: the pairs are mixed within each bucket, then the batches.
+The pairs lie in a few buckets, each with one fixed shape (data/buckets.py), and every bucket is cut into batches. Epoch e has its own order, from (seed, e) alone: the pairs are mixed within each bucket, then the batches. It holds every
+pair exactly once; where the pairs do not come out at full batches, the last one ends in empty rows.
 """
 
 from itertools import count
@@ -21,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config import ConfigError
+from keras_transformer.data.buckets import cut, stand_in_line
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.prefetch import prefetched
 from keras_transformer.tokenizer import BOS_ID, PAD_ID
@@ -47,24 +36,6 @@ def _ids():
 ELEMENT_SPEC = Batch(Inputs(_ids(), _ids()), _ids(), tf.TensorSpec((None, None), tf.float32))
 
 
-class Shape(NamedTuple):
-    rows: int
-    source_length: int
-    target_length: int
-
-
-class Bucket(NamedTuple):
-    """The pairs `line[begin:end]`, in batches of one shape."""
-
-    shape: Shape
-    begin: int
-    end: int
-
-    @property
-    def num_batches(self) -> int:
-        return ceil_divide(self.end - self.begin, self.shape.rows)
-
-
 class Epoch(NamedTuple):
     number: int
     line: np.ndarray  # all pairs, bucket by bucket, mixed within each
@@ -82,9 +53,9 @@ class BatchPlan:
         seed: Of the order.
         shuffle: False leaves the pairs in line, the same in every epoch.
         subword_sampling: Cut the text of every batch anew and at random (see `Tokenizer.sample_encode`), by (seed, k).
-            The corpus must have kept its text and know its tokenizers. A cut that does not fit into the shape gives
-            way to the stored one. It costs time, since one thread tokenises, and repeats exactly only with the same
-            release of SentencePiece.
+            The corpus must have kept its text and know its tokenizers. Shapes are made wider by what this adds to nine
+            sentences in ten; a cut that still does not fit gives way to the stored one. It costs time, since one thread
+            tokenises, and repeats exactly only with the same release of SentencePiece.
     """
 
     def __init__(
@@ -101,7 +72,9 @@ class BatchPlan:
         self.corpus, self.seed, self.shuffle = corpus, seed, shuffle
         self.tokens_per_batch = tokens_per_batch
         self.subword_sampling = subword_sampling
-        lengths = np.stack([corpus.source_lengths, corpus.target_lengths])  # (2, pairs)
+        stored = np.stack([corpus.source_lengths, corpus.target_lengths])  # (2, pairs)
+        mean, most = growth(corpus, subword_sampling) if subword_sampling else np.ones((2, 2))
+        lengths = np.ceil(stored * most[:, None]).astype(np.int32)
         self._line = stand_in_line(lengths)
         self._buckets = cut(lengths[:, self._line], tokens_per_batch, rows_multiple, buckets)
         self._places = [(b, i) for b in self._buckets for i in range(b.num_batches)]  # of each batch: bucket, number
@@ -109,8 +82,9 @@ class BatchPlan:
         self.shapes = tuple(bucket.shape for bucket in self._buckets)
         self.batches_per_epoch = len(self._places)
         positions = sum(np.array(b.shape[1:]) * b.shape.rows * b.num_batches for b in self._buckets)
-        self.num_tokens = tuple(map(int, lengths.sum(axis=1)))  # source, target
-        self.padding = tuple(map(float, 1.0 - lengths.sum(axis=1) / positions))  # share of the positions, by side
+        num_tokens = stored.sum(axis=1) * mean
+        self.num_tokens = tuple(map(round, num_tokens.tolist()))  # source, target; an estimate with subword sampling
+        self.padding = tuple((1.0 - num_tokens / positions).tolist())  # share of the positions, source and target
 
     def batch(self, k: int) -> Batch:
         """Batch number `k` of the run, which counts on over the epochs."""
@@ -177,69 +151,11 @@ def shifted(source_ids, labels) -> Batch:
     return Batch(Inputs(source_ids, np.where(is_label, target_ids, PAD_ID)), labels, is_label.astype(np.float32))
 
 
-# --- Buckets ------------------------------------------------------------------------------------------------------
-
-
-def stand_in_line(lengths) -> np.ndarray:
-    """The pairs by their longer side, those alike by their sum, then by number. (2, pairs) -> (pairs,)"""
-    longer, total = lengths.max(axis=0).astype(np.int64), lengths.sum(axis=0)
-    return np.argsort(longer * (2 * longer.max() + 1) + total, kind="stable").astype(np.int32)
-
-
-def cut(lengths, tokens_per_batch: int, rows_multiple: int, most: int) -> list[Bucket]:
-    """The buckets of pairs that stand in line. (2, pairs) -> at most `most` buckets, shortest first"""
-    longer = lengths.max(axis=0)
-    if rows_multiple * longer[-1] > tokens_per_batch:
-        raise ConfigError(
-            f"`tokens_per_batch` must be at least {rows_multiple * longer[-1]:,}, for {rows_multiple} rows (replicas x "
-            f"accumulation) of the longest pair, {longer[-1]} pieces. Received: tokens_per_batch={tokens_per_batch}. "
-            "Raise it, or lower `data.max_length`."
-        )
-    buckets, begin = [], 0
-    limits, rows = best_limits(longer, tokens_per_batch, rows_multiple, most)
-    for limit, most_rows in zip(limits, rows, strict=True):
-        num_pairs = int(np.searchsorted(longer, limit, side="right")) - begin
-        if limit < limits[-1]:
-            num_pairs -= num_pairs % most_rows
-        if num_pairs:
-            num_batches = ceil_divide(num_pairs, most_rows)
-            even_rows = ceil_divide(num_pairs, num_batches * rows_multiple) * rows_multiple
-            sides = lengths[:, begin : begin + num_pairs].max(axis=1)
-            buckets.append(Bucket(Shape(even_rows, *map(int, sides)), begin, begin + num_pairs))
-        begin += num_pairs
-    return buckets
-
-
-def best_limits(longer, tokens_per_batch: int, rows_multiple: int, most: int) -> tuple[list[int], list[int]]:
-    """The longest length of each bucket, so that all batches together have the fewest positions, and the rows for it.
-
-    cost[j] is the fewest positions for the j shortest lengths, if the last bucket ends there, and begin[j] the pairs
-    that these batches hold: the rest is passed on. With one more bucket, for the lengths i..j-1, the cost is the least
-    over i of cost[i] + (rows of its whole batches) x length[j-1]. What it passes on counts too, as if it stayed, or
-    else passing on would be free; so the outcome is near the best, and need not be the best.
-    """
-    values, counts = np.unique(longer, return_counts=True)
-    rows = tokens_per_batch // values // rows_multiple * rows_multiple
-    before, num_lengths = np.concatenate([[0], np.cumsum(counts)]), len(values)  # before[j]: pairs of the j shortest
-    cost, begin = np.where(before == 0, 0.0, np.inf), np.zeros_like(before)
-    firsts, costs = [], []  # for each number of buckets, for each j: i
-    for _ in range(min(most, num_lengths)):
-        steps = [(0, np.inf, 0)]
-        for j in range(1, num_lengths + 1):
-            num_pairs = before[j] - begin[:j]
-            whole = num_pairs if j == num_lengths else num_pairs - num_pairs % rows[j - 1]
-            total = cost[:j] + whole * values[j - 1]
-            i = int(np.argmin(total + (num_pairs - whole) * values[j - 1]))
-            steps.append((i, total[i], begin[i] + whole[i]))
-        first, cost, begin = map(np.array, zip(*steps, strict=True))
-        firsts.append(first)
-        costs.append(cost[-1])
-    chosen, j = [], num_lengths
-    for first in reversed(firsts[: int(np.argmin(costs)) + 1]):
-        chosen.append(j - 1)
-        j = first[j]
-    return values[chosen[::-1]].tolist(), rows[chosen[::-1]].tolist()
-
-
-def ceil_divide(number: int, divisor: int) -> int:
-    return -(-number // divisor)
+def growth(corpus: Corpus, amount: float) -> np.ndarray:
+    """How many times longer subword sampling makes the sentences. (2, sides): on average, and nine in ten at most"""
+    rows = np.unique(np.linspace(0, len(corpus) - 1, num=1000, dtype=np.int64))
+    factors = [
+        np.array(list(map(len, sampled))) / np.diff(column.offsets)[rows]
+        for column, sampled in zip((corpus.source, corpus.target), corpus.sample(rows, amount, (0, 1)), strict=True)
+    ]
+    return np.array([np.mean(factors, axis=1), np.quantile(factors, 0.9, axis=1)])

@@ -44,7 +44,10 @@ NUM_FORBIDDEN = 3  # the most ids that `forbidden` can name: whoever asks for th
 
 
 def without_repeats(logits, history, index, settings):
-    """Minus infinity for the ids that would repeat an n-gram of `history`. (N, V), (N, T) -> (N, V)"""
+    """Minus infinity for the ids that would repeat an n-gram of `history`. (N, V), (N, T) -> (N, V)
+
+    Pad stands behind the end of the history.
+    """
     if not settings.no_repeat_ngram:
         return logits
     ids = _completions(history, index, settings.no_repeat_ngram, nothing=settings.pad_id)  # (N, T)
@@ -58,14 +61,14 @@ def _completions(history, index, n, nothing):
 
     For n = 3, at index 6 (`.` is `nothing`):
 
-        history        5 6 7 8 5 6
+        history        5 6 7 8 5 6 . .
         newest                 5 6
-        followed by        7         -> . . 7 . . .
+        followed by    . . 7 . . . . .
     """
-    length = tf.shape(history)[1]
+    length, completions = tf.shape(history)[1], history
     before = tf.pad(history, [[0, 0], [n - 1, 0]], constant_values=-1)  # position p of history stands at p + n - 1
-    matches = (tf.range(length) < index)[None, :]
     for back in range(1, n):
         newest = tf.gather(before, index + n - 1 - back, axis=1)  # (N,)
-        matches &= before[:, n - 1 - back : n - 1 - back + length] == newest[:, None]
-    return tf.where(matches, history, nothing)
+        same = before[:, n - 1 - back : n - 1 - back + length] == newest[:, None]  # (N, T)
+        completions = tf.where(same, completions, nothing)
+    return completions

@@ -35,9 +35,9 @@ class Logging(RunCallback):
         self.journal, self.every = journal, every
 
     def after_step(self, step, logs):
-        self.journal.add(step, logs)
+        rate = float(self.model.optimizer.learning_rate)
+        self.journal.add(step, logs, rate)
         if step % self.every == 0 or step == self.journal.total_steps:
-            rate = float(self.model.optimizer.learning_rate)
             self.journal.write_train(step, rate, float(logs["gradient_norm"]))
 
 

@@ -5,8 +5,9 @@
     checkpoints/interrupted.npz         where a signal stopped the run; it never takes part in an average
 
 A file holds every variable of the run by name (weights, optimizer, moving average, dropout seeds) and the state of the
-callbacks as JSON. It is written aside, flushed to the disk and then renamed, so that whoever is killed while writing leaves
-the earlier ones as they were. The archive carries a checksum of every array: what is truncated or damaged does not load.
+callbacks as JSON. It is written aside, flushed to the disk and then renamed, so that whoever is killed while writing
+leaves the earlier ones as they were. The archive carries a checksum of every array: what is truncated or damaged does
+not load.
 """
 
 import contextlib
@@ -115,8 +116,8 @@ def write_arrays(path, arrays, state):
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise CheckpointError(
-            f"Cannot write the checkpoint {path}: {error.strerror}. The checkpoints before it are intact; make room and "
-            "run the same command again."
+            f"Cannot write the checkpoint {path}: {error.strerror}. The checkpoints before it are intact; make room "
+            "and run the same command again."
         ) from error
 
 

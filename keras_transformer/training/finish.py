@@ -1,7 +1,8 @@
 """The end of a run: the candidates for the finished model are compared, and one becomes `model.keras`.
 
 Candidates are the last weights, the average of the newest checkpoints (Section 6.1), the moving average, and the best
-checkpoint of the run; the best validation BLEU wins, at a tie the lower perplexity. The test set is looked at once, by the winner.
+checkpoint of the run; the best validation BLEU wins, at a tie the lower perplexity. The test set is looked at once, by
+the winner.
 """
 
 import dataclasses
@@ -13,6 +14,12 @@ from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights
 from keras_transformer.training.journal import duration, read_log
 from keras_transformer.training.workdir import write_json
+
+NEXT = """
+The finished model is {workdir}/model.keras. What to try next:
+  keras-transformer translate --workdir {workdir}          # a sentence a line, Ctrl-D ends
+  keras-transformer evaluate --workdir {workdir} --html report.html
+  python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a    # two text files of your own"""
 
 
 def candidates(run):
@@ -46,6 +53,7 @@ def finish(run, step):
     save_model(run.judge.translator.model, run.workdir.model_path)
     write_json(run.workdir.metadata_path, metadata)
     _draw(run)
+    run.report(NEXT.format(workdir=run.workdir.path))
     return metadata
 
 
@@ -71,6 +79,8 @@ def _test(run):
         low, high = score.interval
         run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
     run.report(f"  exact match {100 * scores.exact_match:.1f} %")
+    for source, translation, _ in zip(sources, translations, range(5), strict=False):
+        run.report(f"    {source}\n      -> {translation}")
     return dataclasses.asdict(scores)
 
 

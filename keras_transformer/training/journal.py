@@ -1,7 +1,7 @@
 """What a run tells: a line on the screen, `log.jsonl` and TensorBoard, all from the same sums.
 
-A record of `log.jsonl` is one JSON object a line, of kind "train" (means over the steps since the one before) or "valid".
-A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from that of one
+A record of `log.jsonl` is one JSON object a line, of kind "train" (means over the steps since the one before) or
+"valid". A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from that of one
 that was not in the fields of time alone: `seconds` and `tokens_per_second`.
 """
 
@@ -43,7 +43,7 @@ class Journal:
             kept = [record for record in read_log(self.path) if record["step"] <= step]
             rewrite_log(self.path, kept)
 
-    def add(self, step, logs):
+    def add(self, step, logs, learning_rate):
         """Adds what one step gave: sums over its tokens."""
         skipped = int(logs["skipped"])
         self.num_skipped += skipped
@@ -53,7 +53,7 @@ class Journal:
             for name in ("loss", "nll", "tokens"):
                 self.sums[name] += float(logs[name])
         if self.enabled:
-            self._progress.show(step, self.means(), self._speed())
+            self._progress.show(step, {**self.means(), "learning_rate": learning_rate}, self._speed())
 
     def means(self):
         tokens = max(self.sums["tokens"], 1.0)
@@ -120,7 +120,7 @@ class Progress:
         self.total_steps, self.terminal = total_steps, sys.stderr.isatty()
         self.interval, self.shown, self.first = (0.25 if self.terminal else 20.0), 0.0, None
 
-    def show(self, step, means, speed):
+    def show(self, step, figures, speed):
         now = time.monotonic()
         self.first = self.first or (step - 1, now)
         if now - self.shown < self.interval and step != self.total_steps:
@@ -129,8 +129,9 @@ class Progress:
         rate = (step - self.first[0]) / max(now - self.first[1], 1e-9)
         left = duration((self.total_steps - step) / rate) if rate > 0 and step > self.first[0] + 1 else "?"
         line = (
-            f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  loss {means['loss']:.3f}  "
-            f"perplexity {means['perplexity']:.2f}  {speed:,.0f} target tokens/s  {left} left"
+            f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  loss {figures['loss']:.3f}  "
+            f"perplexity {figures['perplexity']:.2f}  learning rate {figures['learning_rate']:.1e}  "
+            f"{speed:,.0f} target tokens/s  {left} left"
         )
         print(
             f"\r\033[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True

@@ -5,8 +5,8 @@
                                                                                                    |
         every replica alike:  gradients / tokens --> clip by global norm --> finite? --> Adam, EMA <'
 
-Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas with k
-micro-batches each make the update of one device with the one large batch, however the tokens are spread. Keras would
+Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas with
+k micro-batches each make the update of one device with the one large batch, however the tokens are spread. Keras would
 compile the whole step, collectives included, which XLA refuses; so the step is compiled here and `jit_compile` is off.
 """
 
@@ -94,7 +94,7 @@ class Trainee(keras.Model):
         return {name: value[None] for name, value in logs.items()} if self._has_several_workers else logs
 
     def warm_up(self, shapes):
-        """Runs and compiles forward, loss and backward for every shape of a batch, largest first; changes nothing."""
+        """Runs and so compiles forward, loss and backward for every shape, the largest first; changes nothing."""
         seeds = [v for v in self.transformer.variables if v.dtype != "float32"]
         before = [v.numpy() for v in seeds]
         replicas = self.distribute_strategy.num_replicas_in_sync

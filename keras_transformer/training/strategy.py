@@ -40,7 +40,7 @@ def barrier(strategy):
 
 
 def distribute(batches, strategy):
-    """A dataset of whole batches, cut by rows: every replica gets an equal part of each batch, and always the same one."""
+    """Whole batches cut by rows: every replica gets an equal part of each batch, and always the same one."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return batches

@@ -42,7 +42,6 @@ class Run:
         self.config, self.workdir = config, workdir
         self.strategy = strategies.make_strategy(config.train.strategy)
         keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
-        keras.config.set_dtype_policy(config.train.precision)
         self.is_chief = strategies.is_chief(self.strategy)
         self.report = print if self.is_chief else _silent
         if self.is_chief:
@@ -62,6 +61,7 @@ class Run:
             tokenizers.target.vocab_size,
             source_vocab_size=tokenizers.source.vocab_size,
             name="transformer",
+            dtype=self.config.train.precision,
             **self.config.model.to_dict(),
         )
 
@@ -87,7 +87,7 @@ class Run:
         return Judge(translator, plan, texts, label_smoothing=self.config.train.label_smoothing)
 
     def warm_up(self):
-        """The largest batch of every shape, before the long run: what does not fit into memory fails in the first minute."""
+        """A batch of every shape before the long run: what does not fit into memory fails in the first minute."""
         began = time.monotonic()
         try:
             self.trainee.warm_up(self.plan.shapes)

@@ -36,7 +36,7 @@ class Workdir:
         self.metadata_path = self.path / "model.json"
 
     def lock(self):
-        """Keeps other processes from training here; the operating system lifts the lock with the end of this process."""
+        """Keeps other processes from training here, until the end of this one, however it comes."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - open as long as the process
         try:

@@ -16,7 +16,7 @@ def logs(step):
 
 def write(journal, steps, every=3):
     for step in steps:
-        journal.add(step, logs(step))
+        journal.add(step, logs(step), 0.01)
         if step % every == 0:
             journal.write_train(step, 0.01, 1.0)
 
@@ -52,8 +52,8 @@ def test_a_resumed_journal_equals_one_that_was_never_interrupted(tmp_path):
 
 def test_a_skipped_step_does_not_spoil_the_means(tmp_path):
     journal = Journal(tmp_path, 9)
-    journal.add(1, logs(1))
-    journal.add(2, {"loss": math.nan, "nll": math.nan, "tokens": 5.0, "skipped": 1.0})
+    journal.add(1, logs(1), 0.01)
+    journal.add(2, {"loss": math.nan, "nll": math.nan, "tokens": 5.0, "skipped": 1.0}, 0.01)
     journal.write_train(2, 0.01, math.nan)
     (record,) = read_log(tmp_path / "log.jsonl")
     assert record["loss"] == pytest.approx(10 / 4) and record["skipped"] == 1 and record["gradient_norm"] is None

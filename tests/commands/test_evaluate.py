@@ -1,0 +1,58 @@
+"""Scores of a test set, from a run or from files."""
+
+import argparse
+import json
+
+import pytest
+
+from keras_transformer.commands import evaluate
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    return evaluate.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+@pytest.fixture
+def files(tmp_path):
+    contents = {
+        "source": ["the cat sleeps", "the dog sees the cat", "a man reads"] * 4,
+        "reference": ["die Katze schläft jetzt", "der Hund sieht die Katze", "ein Mann liest ein Buch"] * 4,
+        "good": ["die Katze schläft jetzt", "der Hund sieht die Katze", "ein Mann liest das Buch"] * 4,
+        "bad": ["Katze die", "der der der der der der", ""] * 4,
+    }
+    for name, lines in contents.items():
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines))
+    return tmp_path
+
+
+def test_translations_in_a_file_are_scored_and_compared(files, capsys):
+    page, record = files / "report.html", files / "report.json"
+    code = run(
+        "--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good",
+        "--other", files / "bad", "--json", record, "--html", page,
+    )  # fmt: skip
+    assert code == 0
+    said = capsys.readouterr().out
+    assert "BLEU" in said and "tok:13a" in said
+    assert json.loads(record.read_text())["scores"]["bleu"]["value"] > 50
+    assert page.read_text().startswith("<!doctype html")
+
+
+def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_path, capsys):
+    output = tmp_path / "translations"
+    assert run("--workdir", finished_run, "--output", output, "--lowercase") == 0
+    assert output.read_text().count("\n") == 1000
+    assert "case:lc" in capsys.readouterr().out
+
+
+def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):
+    (files / "short").write_text("one line\n")
+    arguments = ("--source", files / "source", "--reference", files / "reference")
+    assert run(*arguments, "--hypotheses", files / "short") == 1
+    assert "12 references" in capsys.readouterr().err
+    assert run("--source", files / "source") == 1
+    assert "belong together" in capsys.readouterr().err
+    assert run("--workdir", tmp_path / "nowhere") == 1
+    assert "config.json" in capsys.readouterr().err

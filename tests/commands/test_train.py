@@ -1,0 +1,47 @@
+"""The options of training."""
+
+import argparse
+
+import pytest
+
+from keras_transformer import preset
+from keras_transformer.commands import train
+
+
+def options(*arguments):
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_nothing_at_all_is_the_demo():
+    assert train.configure(options()) == preset("demo")
+    assert options().workdir == "runs/demo"
+
+
+def test_text_of_ones_own_is_trained_with_tiny():
+    config = train.configure(options("--set", 'data.train=["a.en","a.de"]'))
+    assert config == preset("tiny").replace(data=dict(train=["a.en", "a.de"]))
+
+
+def test_a_preset_or_a_recipe_is_taken_as_it_is(tmp_path):
+    assert train.configure(options("--set", "preset=base")) == preset("base")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('preset = "small"\n[train]\nsteps = 7\n')
+    assert train.configure(options("--recipe", str(recipe))) == preset("small").replace(train=dict(steps=7))
+
+
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        (["--set", "model.d_moddel=3"], 2, "Did you mean `d_model`"),
+        (["--set", "train.steps=-1"], 2, "at least 1"),
+        (["--set", "train.steps"], 2, "section.field=value"),
+        (["--recipe", "nowhere.toml"], 2, "nowhere.toml"),
+        (["--set", 'data.train=["nowhere.en","nowhere.de"]'], 1, "nowhere.en"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, arguments, code, message):
+    assert train.run(options("--workdir", str(tmp_path / "run"), *arguments)) == code
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and message in said

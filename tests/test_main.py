@@ -1,0 +1,24 @@
+"""The console command."""
+
+import pytest
+
+from keras_transformer.__main__ import COMMANDS, main
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert "--workdir" in capsys.readouterr().out
+
+
+def test_no_command_is_an_error(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+
+
+def test_the_exit_code_of_a_command_is_handed_on(tmp_path, capsys):
+    assert main(["train", "--workdir", str(tmp_path), "--set", "model.d_model=-1"]) == 2
+    assert "d_model" in capsys.readouterr().err

@@ -1,0 +1,159 @@
+"""When things happen between steps."""
+
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from keras_transformer import TrainConfig
+from keras_transformer.training.callbacks import Checkpointing, Validation
+from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.validation import Verdict
+
+
+class Saver(Checkpoints):
+    """Remembers what would be written."""
+
+    def __init__(self):
+        super().__init__("nowhere", keep=2)
+        self.saved = []
+
+    def save(self, trainee, state, path=None):
+        self.saved.append((state["step"], path.name if path else "regular"))
+
+
+class Judge:
+    def __init__(self, bleus):
+        self.bleus = iter(bleus)
+
+    def weights_of(self, trainee):
+        return None
+
+    def verdict(self, weights):
+        return Verdict(1.0, 2.0, next(self.bleus), ())
+
+
+class Quiet:
+    total_steps = 100
+
+    def __init__(self):
+        self.records = []
+
+    def pause_clock(self):
+        import contextlib
+
+        return contextlib.nullcontext()
+
+    def write(self, record):
+        self.records.append(record)
+
+    def say(self, text):
+        pass
+
+    def state(self):
+        return {}
+
+
+def model():
+    return SimpleNamespace(stop_request=tf.Variable(0.0), stop_training=False)
+
+
+def validation(bleus, patience=None, every=1):
+    callback = Validation(0, Judge(bleus), Quiet(), every, patience)
+    callback.set_model(model())
+    return callback
+
+
+def saving(validation, **train):
+    saver = Saver()
+    config = TrainConfig(**{"steps": 100, "checkpoint_minutes": None, **train})
+    callback = Checkpointing(0, saver, {"validation": validation}, validation=validation, config=config)
+    callback.set_model(validation.model)
+    return callback, saver
+
+
+def run(callbacks, steps, stop=0.0):
+    for step in range(1, steps + 1):
+        for callback in callbacks:
+            callback.on_train_batch_end(step - 1, {"stop": stop})
+
+
+def test_validation_comes_every_so_many_steps_and_at_the_end():
+    callback = validation(range(10), every=40)
+    run([callback], 100)
+    assert [record["step"] for record in callback.journal.records] == [40, 80, 100]
+
+
+def test_the_best_is_remembered_and_patience_runs_out():
+    callback = validation([1, 3, 2, 3, 9], patience=2)
+    run([callback], 3)
+    assert callback.best == {"bleu": 3, "step": 2, "without_progress": 1}
+    assert float(callback.model.stop_request) == 0
+    callback.on_train_batch_end(3, {})
+    assert callback.is_out_of_patience and float(callback.model.stop_request) == 1
+
+
+def test_a_resumed_validation_goes_on_from_its_state():
+    first = validation([1, 3, 2], patience=2)
+    run([first], 3)
+    second = Validation(3, Judge([2]), Quiet(), 1, 2, state=first.state())
+    second.set_model(model())
+    second.on_train_batch_end(0, {})
+    assert second.is_out_of_patience
+
+
+def test_checkpoints_come_by_steps_and_at_the_end_and_where_the_bleu_is_best():
+    judged = validation([1, 5, 2], every=40)
+    callback, saver = saving(judged, checkpoint_steps=30)
+    run([judged, callback], 100)
+    assert saver.saved == [
+        (30, "regular"),
+        (40, "best.npz"),
+        (60, "regular"),
+        (80, "best.npz"),
+        (90, "regular"),
+        (100, "regular"),
+    ]
+
+
+def test_checkpoints_come_by_minutes(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("keras_transformer.training.callbacks.time.monotonic", lambda: clock.now)
+    judged = validation([], every=1000)
+    callback, saver = saving(judged, checkpoint_minutes=2.0)
+    for step in range(1, 11):
+        clock.now += 50
+        callback.on_train_batch_end(step - 1, {"stop": 0.0})
+    assert [step for step, _ in saver.saved] == [3, 6, 9]
+
+
+@pytest.mark.parametrize("due", [False, True])
+def test_a_stop_saves_once_where_the_run_stands(due):
+    judged = validation([], every=1000)
+    callback, saver = saving(judged, checkpoint_steps=7 if due else 1000)
+    callback.on_train_batch_end(6, {"stop": 1.0})
+    assert saver.saved == [(7, "regular" if due else "interrupted.npz")]
+    assert callback.stopped_at == 7 and callback.model.stop_training
+
+
+def test_a_signal_becomes_a_request_that_travels_with_the_next_step():
+    judged = validation([], every=1000)
+    callback, saver = saving(judged)
+    callback._receive(15, None)
+    callback.on_train_batch_end(0, {"stop": 0.0})
+    assert float(callback.model.stop_request) == 1 and saver.saved == []
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    callback, _ = saving(validation([], every=1000))
+    callback._receive(2, None)
+    with pytest.raises(KeyboardInterrupt):
+        callback._receive(2, None)
+
+
+def test_the_other_workers_write_nothing():
+    judged = validation([1, 2], every=50)
+    callback, saver = saving(judged, checkpoint_steps=10)
+    callback.enabled = False
+    run([judged, callback], 100)
+    assert saver.saved == []

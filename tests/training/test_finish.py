@@ -1,0 +1,19 @@
+"""The finished model is whole or absent. (What it consists of: test_trainer.py.)"""
+
+import keras
+import numpy as np
+
+from keras_transformer import Transformer
+from keras_transformer.training.finish import save_model
+
+
+def test_a_saved_model_replaces_the_old_one_at_once(tmp_path):
+    path = tmp_path / "model.keras"
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        model = Transformer(31, d_model=8, d_ff=11, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+        save_model(model, path)
+        loaded = keras.saving.load_model(path)
+        for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]

@@ -1,0 +1,26 @@
+"""Names become strategies, batches become equal parts."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training.strategy import barrier, distribute, is_chief, make_strategy, num_local_replicas
+from tests.training.batches import dataset, random_batches
+
+
+@pytest.mark.parametrize("name, replicas", [("auto", 1), ("one_device", 1), ("mirrored", 2)])
+def test_a_name_becomes_its_strategy(name, replicas):
+    strategy = make_strategy(name)
+    assert strategy.num_replicas_in_sync == num_local_replicas(strategy) == replicas
+    assert is_chief(strategy)
+    barrier(strategy)  # alone: nobody to wait for
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored"])
+def test_every_row_of_every_batch_reaches_one_replica_in_order(name):
+    batches, strategy = random_batches(3), make_strategy(name)
+    for batch, parts in zip(batches, distribute(dataset(batches), strategy), strict=True):
+        for whole, part in zip(tf.nest.flatten(batch), tf.nest.flatten(tuple(parts)), strict=True):
+            rows = [x.numpy() for x in strategy.experimental_local_results(part)]
+            assert len({len(x) for x in rows}) == 1
+            np.testing.assert_array_equal(np.concatenate(rows), whole)

@@ -1,0 +1,97 @@
+"""A run from a configuration to a finished model, in one process."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer import load_recipe
+from keras_transformer.training.checkpoints import average_weights
+from keras_transformer.training.journal import read_log
+from keras_transformer.training.trainer import train
+from keras_transformer.training.workdir import WorkdirError
+from keras_transformer.translator import Translator
+from tests.integration.runs import SETTINGS
+
+
+def configuration(**changes):
+    settings = {**SETTINGS, "preset": "demo", "train.steps": 8, "train.checkpoint_steps": 4, **changes}
+    return load_recipe(None, [f"{key}={value}" for key, value in settings.items()])
+
+
+def test_a_finished_run_holds_what_the_readme_says(finished_run):
+    files = {path.name for path in finished_run.iterdir()}
+    assert files == {
+        "checkpoints",
+        "config.json",
+        "data",
+        "learning_curve.png",
+        "lock",
+        "log.jsonl",
+        "model.json",
+        "model.keras",
+        "tensorboard",
+        "tokenizer.model",
+    }
+    records = read_log(finished_run / "log.jsonl")
+    assert [r["step"] for r in records if r["kind"] == "valid"] == [7, 14]
+    assert [r["step"] for r in records if r["kind"] == "train"] == [5, 10, 14]
+
+
+def test_the_finished_model_is_the_best_of_the_candidates(finished_run):
+    metadata = json.loads((finished_run / "model.json").read_text())
+    validation = metadata["validation"]
+    assert set(validation) == {"average of 2", "moving average", "last", "best"}
+    best = max(validation, key=lambda name: (validation[name]["bleu"], -validation[name]["perplexity"]))
+    assert metadata["weights"] == best
+    assert metadata["step"] == 14 and metadata["test"]["num_sentences"] == 1000
+
+
+def test_the_finished_model_has_the_weights_that_its_metadata_names(finished_run):
+    metadata = json.loads((finished_run / "model.json").read_text())
+    checkpoints = sorted((finished_run / "checkpoints").glob("step-*.npz"))
+    weights = {
+        "average of 2": lambda: average_weights(checkpoints[-2:]),
+        "moving average": lambda: average_weights(checkpoints[-1:], "average"),
+        "last": lambda: average_weights(checkpoints[-1:]),
+        "best": lambda: average_weights([finished_run / "checkpoints" / "best.npz"], "average"),
+    }[metadata["weights"]]()
+    for variable in Translator.load(finished_run).model.trainable_variables:
+        np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
+
+
+def test_a_run_without_progress_stops_early_and_is_finished(tmp_path):
+    config = configuration(**{"train.valid_steps": 1, "train.patience": 2, "train.learning_rate_scale": 1e-9})
+    result = train(config, tmp_path)
+    assert result.exit_code == 0
+    assert result.step == 4  # the best at 1, two without progress, and one on which the request travels
+    assert (tmp_path / "model.keras").exists()
+    assert train(config, tmp_path).step == 4  # again: there is nothing left to do
+
+
+def test_bfloat16_trains_and_leaves_float32_weights(tmp_path):
+    assert train(configuration(**{"train.precision": "mixed_bfloat16"}), tmp_path).exit_code == 0
+    losses = [r["loss"] for r in read_log(tmp_path / "log.jsonl") if r["kind"] == "train"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0] + 0.1
+    model = Translator.load(tmp_path).model
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+def test_two_text_files_are_enough(tmp_path):
+    lines = [f"one two {i}\tein zwei {i}" for i in range(200)]
+    for column, name in enumerate(("a.en", "a.de")):
+        (tmp_path / name).write_text("".join(line.split("\t")[column] + "\n" for line in lines))
+    corpus = json.dumps([str(tmp_path / "a.en"), str(tmp_path / "a.de")])
+    assert train(configuration(**{"preset": "tiny", "data.train": corpus}), tmp_path / "run").exit_code == 0
+    assert json.loads((tmp_path / "run" / "model.json").read_text())["test"] is None
+
+
+def test_a_workdir_in_use_is_refused(tmp_path):
+    from keras_transformer.training.workdir import Workdir
+
+    holder = Workdir(tmp_path)
+    holder.lock()
+    with pytest.raises(WorkdirError, match="one run at a time"):
+        train(configuration(), tmp_path)
+    holder.unlock()

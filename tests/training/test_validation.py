@@ -1,0 +1,82 @@
+"""The judge: figures of given weights, on a model of its own."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import TrainConfig, Transformer
+from keras_transformer.losses import cross_entropies
+from keras_transformer.training.step import Trainee
+from keras_transformer.training.validation import Judge
+from tests.training.batches import dataset, random_batches
+
+
+class Parrot:
+    """A translator that knows the references by heart, all but the first."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def translate(self, sources):
+        return ["wrong"] + [source.upper() for source in sources[1:]]
+
+
+class Plan:
+    def __init__(self, batches):
+        self.batches = batches
+
+    def epoch_dataset(self):
+        return dataset(self.batches)
+
+
+def make_model(seed):
+    keras.utils.set_random_seed(seed)
+    return Transformer(
+        53, d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, name="transformer"
+    )
+
+
+TEXTS = [(f"the small line number {i}", f"THE SMALL LINE NUMBER {i}") for i in range(5)]
+
+
+@pytest.fixture
+def judge():
+    batches = random_batches(2) + random_batches(1, source_length=3)
+    return Judge(Parrot(make_model(1)), Plan(batches), TEXTS, label_smoothing=0.1, num_samples=2)
+
+
+def test_loss_and_perplexity_are_means_over_all_tokens_of_the_judged_weights(judge):
+    judged = make_model(2)
+    verdict = judge.verdict({v.path: v.numpy() for v in judged.trainable_variables})
+    sums = np.zeros(3)
+    for inputs, labels, weights in judge.plan.batches:
+        smoothed, nll = cross_entropies(labels, judged(inputs), 0.1)
+        sums += [np.sum(smoothed * weights), np.sum(nll * weights), np.sum(weights)]
+    assert verdict.loss == pytest.approx(sums[0] / sums[2], rel=1e-5)
+    assert verdict.perplexity == pytest.approx(np.exp(sums[1] / sums[2]), rel=1e-5)
+
+
+def test_bleu_and_samples_are_of_the_texts(judge):
+    verdict = judge.verdict({v.path: v.numpy() for v in judge.translator.model.trainable_variables})
+    assert 50 < verdict.bleu < 100
+    assert [sample.translation for sample in verdict.samples] == ["wrong", "THE SMALL LINE NUMBER 1"]
+    assert "the small line number 1" in verdict.describe()
+
+
+def test_without_texts_the_loss_still_counts(judge):
+    judge.texts = []
+    judge.translator.translate = lambda sources: []
+    verdict = judge.verdict({v.path: v.numpy() for v in judge.translator.model.trainable_variables})
+    assert verdict.bleu == 0.0 and verdict.loss > 0
+
+
+def test_the_moving_average_is_judged_where_there_is_one():
+    trainee = Trainee(make_model(3), TrainConfig(ema_decay=0.9, xla=False))
+    for average in trainee.ema:
+        average.assign(average + 1)
+    weights = Judge.weights_of(trainee)
+    for variable, average in zip(trainee.transformer.trainable_variables, trainee.ema, strict=True):
+        np.testing.assert_array_equal(weights[variable.path], average.numpy())
+    plain = Trainee(make_model(3), TrainConfig(xla=False))
+    for variable in plain.transformer.trainable_variables:
+        np.testing.assert_array_equal(Judge.weights_of(plain)[variable.path], variable.numpy())
