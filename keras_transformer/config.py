@@ -249,3 +249,10 @@ class Config(_Section):
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
+
+    def check(self):
+        if self.model.positions == "learned" and self.data.max_length > self.model.max_positions:
+            raise ConfigError(
+                "`data.max_length` must be at most `model.max_positions` where positions are learned. "
+                f"Received: data.max_length={self.data.max_length}, model.max_positions={self.model.max_positions}."
+            )

@@ -38,13 +38,13 @@ PRESETS = {
         model=dict(dropout=0.0),  # the grammar gives as many sentences as one likes
         data=dict(train="demo", max_pairs=60_000, vocab_size=1000, buckets=3),
         train=dict(
-            steps=700,
+            steps=600,
             tokens_per_batch=4096,
             warmup_steps=400,
             learning_rate_scale=1.0,
-            checkpoint_steps=35,
+            checkpoint_steps=30,
             average_checkpoints=3,
-            valid_steps=350,
+            valid_steps=300,
             valid_sentences=100,
         ),
     ),

@@ -123,7 +123,8 @@ class Tokenizer:
 
     def decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """The text of every sequence up to its end; padding and begin of sentence are ignored, any integer is taken."""
-        return self._processor.decode([self._visible(ids) for ids in sequences]) if sequences is not None else []
+        visible = [self._visible(ids) for ids in sequences]
+        return self._processor.decode(visible) if visible else []  # SentencePiece would take [] for one sequence
 
     def _visible(self, ids) -> list[int]:
         until_end = takewhile(lambda id_: id_ != EOS_ID, map(int, ids))
@@ -153,6 +154,7 @@ class GraphTokenizer(tf.Module):
 
     def encode_tensor(self, text) -> tf.RaggedTensor:
         """Strings (N,) -> int32 ids (N, None), end of sentence included. Bytes that are no UTF-8 count as U+FFFD."""
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
         return self._model.tokenize(text)
 
     def decode_tensor(self, ids) -> tf.Tensor:

@@ -70,17 +70,23 @@ class Translator:
                 found[full[row]] = self._translations(*beams)
         return found
 
+    @property
+    def _longest(self):
+        """The most positions of a side, or None where there is no limit."""
+        return self.model.config.max_positions if self.model.config.positions == "learned" else None
+
     def _encode(self, texts):
-        """The ids of the texts; what is longer than the model has seen is cut, the end of sentence kept."""
-        limit = self.model.config.max_positions if self.model.config.positions == "learned" else None
-        return [
-            ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], EOS_ID]
-            for ids in self.tokenizers.source.encode(texts)
-        ]
+        """The ids of the texts; what is longer than learned positions reach is cut, the end of sentence kept."""
+        sources, longest = self.tokenizers.source.encode(texts), self._longest
+        return [[*ids[: longest - 1], EOS_ID] if longest and len(ids) > longest else ids for ids in sources]
 
     def _translations(self, ids, scores, log_probs, lengths):
-        texts = self.tokenizers.target.decode([row[:length].tolist() for row, length in zip(ids, lengths, strict=True)])
-        return [Translation(*fields) for fields in zip(texts, scores.tolist(), log_probs.tolist(), strict=True)]
+        """What one sentence's hypotheses say; a list is shorter where fewer were found."""
+        ids = ids[: np.count_nonzero(lengths)]
+        texts = self.tokenizers.target.decode(
+            [row[:length].tolist() for row, length in zip(ids, lengths, strict=False)]
+        )
+        return [Translation(*fields) for fields in zip(texts, scores.tolist(), log_probs.tolist(), strict=False)]
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _search(self, source_ids, num_hypotheses):
@@ -94,8 +100,9 @@ class Translator:
             num_hypotheses=num_hypotheses,
             alpha=self.decode.alpha,
         )
+        longest = self._longest or tf.int32.max
         limits = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32) + self.decode.extra_length  # (B,)
-        max_length = tf.shape(source_ids)[1] + self.decode.extra_length
+        max_length = tf.minimum(tf.shape(source_ids)[1] + self.decode.extra_length, longest)
         memory, memory_mask = self.model.encode(source_ids)
         cache = self.model.start_cache(memory, memory_mask, max_length, beam_width=width)
         return beam_search(self.model.step, self.model.reorder, cache, Constraints(limits), settings, max_length)

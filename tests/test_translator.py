@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from keras_transformer import Transformer
 from keras_transformer.translator import Translator, batches_by_length, pad
 
 TEXTS = ["Anna sleeps.", "", "The old man wants to read the book because it is good.", "   ", "Tom!", "x" * 300]
@@ -41,6 +42,15 @@ def test_nothing_in_nothing_out(translator):
 def test_loading_says_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="model.keras"):
         Translator.load(tmp_path)
+
+
+def test_learned_positions_limit_what_is_read_and_written(translator):
+    model = Transformer(
+        translator.model.vocab_size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
+        positions="learned", max_positions=13,
+    )  # fmt: skip
+    found = Translator(model, translator.tokenizers).translate(["a few words " * 20, "Anna sleeps."])
+    assert len(found) == 2
 
 
 def test_decode_options_can_be_changed_at_loading(finished_run):

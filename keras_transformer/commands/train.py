@@ -26,7 +26,7 @@ def add_arguments(parser):
 
 
 def configure(options):
-    """The configuration that the options ask for. Without a recipe or a preset: `demo`, or for text of one's own `tiny`."""
+    """The configuration that is asked for. Without a recipe or a preset: `demo`, or `tiny` for text of one's own."""
     overrides = list(options.set)
     changes = parse_overrides(overrides)
     if options.recipe is None and "preset" not in changes:

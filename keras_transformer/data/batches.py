@@ -1,7 +1,8 @@
 """The batch plan: which pairs make batch k of a run, a pure function of (seed, k).
 
-The pairs lie in a few buckets, each with one fixed shape (data/buckets.py), and every bucket is cut into batches. Epoch e has its own order, from (seed, e) alone: the pairs are mixed within each bucket, then the batches. It holds every
-pair exactly once; where the pairs do not come out at full batches, the last one ends in empty rows.
+The pairs lie in a few buckets, each with one fixed shape (data/buckets.py), and every bucket is cut into batches. Epoch
+e has its own order, from (seed, e) alone: the pairs are mixed within each bucket, then the batches. It holds every pair
+exactly once; where the pairs do not come out at full batches, the last one ends in empty rows.
 """
 
 from itertools import count

@@ -155,7 +155,8 @@ class Translation(NamedTuple):
 def tfds_translation(corpus: str) -> Translation:
     """'tfds:NAME/SOURCE-TARGET' or 'tfds:NAME/CONFIG/SOURCE-TARGET' -> the builder that has the two languages."""
     tfds = import_tfds()
-    name, *config, direction = corpus.removeprefix("tfds:").split("/")
+    path, _, direction = corpus.removeprefix("tfds:").rpartition("/")
+    name, *config = path.split("/")
     source, dash, target = direction.partition("-")
     if not name or not dash or len(config) > 1:
         raise DataError(f"A TFDS corpus must be 'tfds:NAME/SOURCE-TARGET'. Received: {corpus!r}.")
@@ -184,9 +185,10 @@ def usual_config(known, source: str, target: str) -> list[str]:
 
 def import_tfds():
     try:
+        import importlib_resources  # noqa: F401 - TFDS 4.9.10 needs it and does not say so (tensorflow/datasets 11212)
         import tensorflow_datasets
     except ImportError as error:
-        raise DataError(f'TFDS corpora need a package: pip install "keras-transformer[tfds]" ({error}).') from error
+        raise DataError(f'TFDS corpora need more packages: pip install "keras-transformer[tfds]" ({error}).') from error
     return tensorflow_datasets
 
 

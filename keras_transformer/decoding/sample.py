@@ -75,7 +75,7 @@ def _next_ids(choose, logits, index, generation, constraints, settings):
         forced_ids, is_forced = forced(constraints, index)
         ids = tf.where(is_forced, forced_ids, ids)
         possible = tf.where(is_forced[:, None], logits, possible)
-    log_probs = tf.minimum(tf.gather(possible, ids, batch_dims=1) - normalizers, 0.0)
+    log_probs = tf.gather(possible, ids, batch_dims=1) - normalizers
     return ids, tf.where(tf.math.is_finite(log_probs), log_probs, MINUS_INFINITY)
 
 

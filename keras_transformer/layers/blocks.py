@@ -9,7 +9,7 @@ from keras_transformer.layers.feed_forward import FeedForward
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class AddNorm(keras.layers.Layer):
-    """ "Add & Norm" of Figure 1 around a sub-layer: `x = add_norm.after(x, sublayer(add_norm.before(x)))`.
+    """The box "Add & Norm" of Figure 1 around a sub-layer: `x = add_norm.after(x, sublayer(add_norm.before(x)))`.
 
     post: LayerNorm(x + Dropout(Sublayer(x))), the paper.   pre: x + Dropout(Sublayer(LayerNorm(x))).
 

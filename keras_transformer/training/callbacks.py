@@ -1,6 +1,7 @@
 """What happens between the steps of a run: logging, validation, checkpoints, stopping. Ordinary Keras callbacks.
 
-Each counts the steps of the whole run, not of this `fit`, and can give and take back its state, which a checkpoint keeps.
+Each counts the steps of the whole run, not of this `fit`. What has a state can give it and take it back: a checkpoint
+keeps it.
 """
 
 import signal

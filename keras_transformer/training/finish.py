@@ -87,6 +87,8 @@ def _test(run):
 def _draw(run):
     records = read_log(run.workdir.log_path)
     losses = [record["loss"] for record in records if record["kind"] == "train"]
+    if not losses:  # stopped before the first record
+        return
     run.report(f"Training loss {losses[0]:.2f} -> {losses[-1]:.2f}  {sparkline(losses)}")
     try:
         learning_curve(records, run.workdir.path / "learning_curve.png")

@@ -1,8 +1,8 @@
 """What a run tells: a line on the screen, `log.jsonl` and TensorBoard, all from the same sums.
 
 A record of `log.jsonl` is one JSON object a line, of kind "train" (means over the steps since the one before) or
-"valid". A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from that of one
-that was not in the fields of time alone: `seconds` and `tokens_per_second`.
+"valid". A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from
+that of one that was not in the fields of time alone: `seconds` and `tokens_per_second`.
 """
 
 import importlib.util

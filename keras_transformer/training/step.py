@@ -5,9 +5,10 @@
                                                                                                    |
         every replica alike:  gradients / tokens --> clip by global norm --> finite? --> Adam, EMA <'
 
-Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas with
-k micro-batches each make the update of one device with the one large batch, however the tokens are spread. Keras would
-compile the whole step, collectives included, which XLA refuses; so the step is compiled here and `jit_compile` is off.
+Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas
+with k micro-batches each make the update of one device with the one large batch, however the tokens are spread.
+Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
+`jit_compile` is off.
 """
 
 import keras
@@ -89,8 +90,8 @@ class Trainee(keras.Model):
         context.merge_call(self._update, args=(gradients, finite))
         skipped = 1.0 - tf.cast(finite, tf.float32)
         logs = {"loss": loss, "nll": nll, "tokens": tokens, "gradient_norm": norm, "skipped": skipped, "stop": stop}
-        # Loss and nll are summed over the tokens of the whole batch. Keras averages the logs of several workers along an
-        # axis, which scalars do not have.
+        # Loss and nll are summed over the tokens of the whole batch. Keras averages the logs of several workers along
+        # an axis, which scalars do not have.
         return {name: value[None] for name, value in logs.items()} if self._has_several_workers else logs
 
     def warm_up(self, shapes):

@@ -139,7 +139,11 @@ class Run:
 
 def train(config: Config, workdir) -> Result:
     """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there."""
-    return Run(config, Workdir(workdir)).train()
+    workdir = Workdir(workdir)
+    try:
+        return Run(config, workdir).train()
+    finally:
+        workdir.unlock()
 
 
 def _silent(text):

@@ -20,7 +20,7 @@ from pathlib import Path
 from keras_transformer.config import Config, ConfigError
 
 
-class WorkdirError(RuntimeError):
+class WorkdirError(ValueError):
     """A workdir that cannot be used as asked."""
 
 
@@ -34,6 +34,7 @@ class Workdir:
         self.log_path = self.path / "log.jsonl"
         self.model_path = self.path / "model.keras"
         self.metadata_path = self.path / "model.json"
+        self._lock = None
 
     def lock(self):
         """Keeps other processes from training here, until the end of this one, however it comes."""
@@ -49,7 +50,9 @@ class Workdir:
             ) from error
 
     def unlock(self):
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def claim(self, config: Config):
         """Writes the configuration, or compares it with the one that the run began with."""

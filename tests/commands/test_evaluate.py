@@ -37,7 +37,7 @@ def test_translations_in_a_file_are_scored_and_compared(files, capsys):
     said = capsys.readouterr().out
     assert "BLEU" in said and "tok:13a" in said
     assert json.loads(record.read_text())["scores"]["bleu"]["value"] > 50
-    assert page.read_text().startswith("<!doctype html")
+    assert page.read_text().startswith("<!DOCTYPE html")
 
 
 def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_path, capsys):

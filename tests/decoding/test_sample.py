@@ -58,9 +58,13 @@ def test_a_broken_distribution_harms_only_its_own_sentence(broken, choose):
         logits, following = WORLD.step(ids, index, state)
         return tf.where(tf.constant([False, True, False])[:, None, None] & (index > 0), broken, logits), following
 
+    def choose_among_numbers(logits, index):
+        assert not np.any(np.isnan(logits))
+        return choose(logits, index)
+
     settings = SearchSettings(**SPECIAL, alpha=0.0)
     constraints = Constraints(tf.constant([6, 6, 6]), min_lengths=tf.constant([3, 3, 3]))
-    found = numpy(generate(step, WORLD.start([0, 1, 2], 1), choose, constraints, settings, 6))
+    found = numpy(generate(step, WORLD.start([0, 1, 2], 1), choose_among_numbers, constraints, settings, 6))
     assert read(found, 1) == []
     assert np.all(np.isfinite(found.scores[[0, 2]]))
 

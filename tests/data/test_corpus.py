@@ -1,0 +1,189 @@
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer.config import DataConfig
+from keras_transformer.data import corpus as corpus_module
+from keras_transformer.data.cleaning import Cleaning
+from keras_transformer.data.corpus import Column, ColumnWriter, Corpus, build_corpus, chunks, ids_dtype
+from keras_transformer.data.sources import DataError
+from keras_transformer.tokenizer import PAD_ID
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, pairs, tokenizers):
+    folder = tmp_path_factory.mktemp("corpus") / "train"
+    build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k", keep_text=True)
+    return folder
+
+
+@pytest.fixture
+def build(tmp_path, tokenizers):
+    def build_small(pairs, key="k", keep_text=False, **options):
+        cleaning = Cleaning(DataConfig(**options))
+        return build_corpus(tmp_path / "train", cleaning.clean(pairs), tokenizers, cleaning, key=key, keep_text=keep_text)
+
+    return build_small
+
+
+def sequences_of(column):
+    return [column[i].tolist() for i in range(len(column))]
+
+
+class TestStore:
+    def test_it_gives_back_every_pair_in_order(self, folder, pairs, tokenizers):
+        corpus = Corpus(folder)
+        sources, targets = zip(*pairs, strict=True)
+        assert len(corpus) == len(pairs)
+        assert sequences_of(corpus.source) == tokenizers.source.encode(sources)
+        assert sequences_of(corpus.target) == tokenizers.target.encode(targets)
+        source, target = corpus.pair(13)
+        assert tokenizers.source.decode([source, target]) == list(pairs[13])
+
+    def test_it_knows_the_lengths(self, folder, tokenizers, pairs):
+        corpus = Corpus(folder)
+        assert corpus.source_lengths.dtype == corpus.target_lengths.dtype == np.int32
+        assert corpus.source_lengths.tolist() == [len(corpus.pair(i)[0]) for i in range(len(corpus))]
+        assert corpus.target_lengths.tolist() == [len(corpus.pair(i)[1]) for i in range(len(corpus))]
+
+    def test_it_keeps_the_text_where_asked(self, folder, pairs, build):
+        corpus = Corpus(folder)
+        assert [corpus.text(i) for i in range(len(corpus))] == pairs
+        assert not build(pairs[:5]).has_text
+
+    @settings(max_examples=30, deadline=None)
+    @given(texts=st.lists(st.text(min_size=1, max_size=9).filter(str.strip), min_size=1, max_size=9))
+    def test_any_text_is_kept_as_it_is(self, tmp_path_factory, tokenizers, texts):
+        class Everything(Cleaning):
+            def fits(self, *_):
+                return True
+
+        folder = tmp_path_factory.mktemp("any") / "train"
+        pairs = [(text, text[::-1]) for text in texts]
+        corpus = build_corpus(folder, pairs, tokenizers, Everything(DataConfig()), key="k", keep_text=True)
+        assert [corpus.text(i) for i in range(len(corpus))] == pairs
+
+    def test_chunks_do_not_show(self, folder, pairs, build, monkeypatch):
+        monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 11)
+        again = build(pairs, keep_text=True)
+        for name in again.meta["files"]:
+            assert (folder / name).read_bytes() == (folder.parents[0] / "train" / name).read_bytes()
+        assert again.meta["files"] == Corpus(folder).meta["files"]
+
+    def test_memory_is_bounded_by_pairs_and_characters(self, monkeypatch):
+        monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 5)
+        monkeypatch.setattr(corpus_module, "CHUNK_CHARACTERS", 100)
+        pairs = [("a", "b")] * 12 + [("c" * 99, "dd"), ("e", "f")]
+        parts = list(chunks(iter(pairs)))
+        assert [len(part) for part in parts] == [5, 5, 3, 1]
+        assert sum(parts, []) == pairs
+        assert list(chunks([])) == []
+
+    def test_ids_take_two_bytes_where_the_vocabulary_allows(self):
+        class Size:
+            def __init__(self, vocab_size):
+                self.vocab_size = vocab_size
+
+        assert [ids_dtype(Size(2**16)), ids_dtype(Size(2**16 + 1))] == ["uint16", "int32"]
+
+    @pytest.mark.parametrize("dtype, largest", [("uint16", 2**16 - 1), ("int32", 2**31 - 1)])
+    def test_the_largest_id_survives(self, tmp_path, dtype, largest):
+        writer = ColumnWriter(tmp_path, "ids", dtype)
+        writer.append(([1, largest], [2]))
+        writer.append(([largest],))
+        assert dict(writer.close())["ids.offsets"] == 4 * 8
+        assert sequences_of(Column(tmp_path, "ids", dtype)) == [[1, largest], [2], [largest]]
+
+    def test_pairs_that_do_not_fit_are_left_out_and_counted(self, build, pairs):
+        corpus = build([*pairs[:20], (pairs[0][0] * 20, "x"), ("", "y")], max_length=40)
+        assert len(corpus) == 20
+        assert "1  longer than 40 pieces" in corpus.meta["report"]
+        assert "1  empty side" in corpus.meta["report"]
+
+    def test_a_corpus_of_nothing_is_refused_with_the_reasons(self, build, tmp_path):
+        with pytest.raises(DataError, match="No pair is left after cleaning.*2  empty side"):
+            build([("", "x"), ("y", "")])
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestPadded:
+    @settings(max_examples=30, deadline=None)
+    @given(rows=st.lists(st.integers(0, 699), max_size=9), extra=st.integers(0, 5))
+    def test_it_equals_padding_one_by_one(self, folder, rows, extra):
+        column = Corpus(folder).source
+        width = max((len(column[row]) for row in rows), default=0) + extra
+        padded = column.padded(np.array(rows, np.int64), width)
+        assert padded.dtype == np.int32
+        assert padded.shape == (len(rows), width)
+        for row, ids in zip(rows, padded.tolist(), strict=True):
+            assert ids == column[row].tolist() + [PAD_ID] * (width - len(column[row]))
+
+
+class TestSafety:
+    def test_it_is_not_there_before_it_is_whole(self, build, tmp_path, pairs):
+        def breaking():
+            yield from pairs[:5]
+            raise RuntimeError("power cut")
+
+        with pytest.raises(RuntimeError, match="power cut"):
+            build(breaking())
+        with pytest.raises(DataError, match=r"no corpus is stored here \(meta.json is missing\)"):
+            Corpus(tmp_path / "train")
+        assert len(build(pairs[:5])) == 5  # over what the accident left behind
+        assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+    def test_a_new_one_takes_the_place_of_the_old_one(self, build, pairs):
+        old = build(pairs[:5], key="old", keep_text=True)
+        new = build(pairs[5:12], key="new")
+        assert (len(new), new.key) == (7, "new")
+        assert len(sequences_of(old.source)) == 5  # what is open stays readable
+
+    @pytest.mark.parametrize("name", ["source.values", "target.offsets", "source_text.values"])
+    @pytest.mark.parametrize("change", ["cut", "longer", "gone"])
+    def test_a_file_of_another_size_is_noticed(self, build, pairs, tmp_path, name, change):
+        build(pairs[:5], keep_text=True)
+        path = tmp_path / "train" / name
+        if change == "gone":
+            path.unlink()
+        else:
+            size = path.stat().st_size
+            os.truncate(path, size - 2 if change == "cut" else size + 8)
+        with pytest.raises(DataError, match=f"{name}"):
+            Corpus(tmp_path / "train")
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"files": 3}', '"x"', "\xff"])
+    def test_a_broken_description_is_noticed(self, build, pairs, tmp_path, content):
+        build(pairs[:5])
+        (tmp_path / "train" / "meta.json").write_text(content, encoding="latin-1")
+        with pytest.raises(DataError, match="damaged"):
+            Corpus(tmp_path / "train")
+
+    def test_the_description_is_for_people_too(self, folder):
+        meta = json.loads((folder / "meta.json").read_text())
+        assert meta["columns"]["source"] == "uint16"
+        assert meta["key"] == "k"
+
+    def test_it_only_opens_and_does_not_read(self, folder):
+        corpus = Corpus(folder)
+        for array in (corpus.source.values, corpus.target.offsets):
+            assert not array.flags.owndata
+            assert not array.flags.writeable
+
+
+class TestSampling:
+    def test_it_cuts_the_text_of_the_rows_anew(self, folder, tokenizers):
+        corpus, rows = Corpus(folder, tokenizers), [5, 3, 600]
+        sources, targets = corpus.sample(rows, 0.3, (1, 2))
+        assert tokenizers.source.decode(sources) == [corpus.text(row)[0] for row in rows]
+        assert tokenizers.target.decode(targets) == [corpus.text(row)[1] for row in rows]
+        assert sources != [corpus.pair(row)[0].tolist() for row in rows]
+        assert corpus.sample(rows, 0.3, (1, 2)) == [sources, targets]
+
+
+def test_the_test_knows_its_byte_order():
+    assert sys.byteorder == "little"  # the files are in the order of the machine: a workdir moves between like ones
