@@ -15,46 +15,21 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.data.cleaning import Cleaning
+from keras_transformer.data.columns import Column, ColumnWriter
 from keras_transformer.data.progress import Progress
 from keras_transformer.data.records import write_json
 from keras_transformer.data.sources import DataError, Pair
-from keras_transformer.tokenizer import PAD_ID, Tokenizers
+from keras_transformer.tokenizer import Tokenizers
 
 FORMAT = 1  # part of the keys: with another number every store is built anew
 CHUNK_PAIRS = 8192  # tokenised at a time, so that this much of the text is in memory
 CHUNK_CHARACTERS = 4_000_000
-
-
-class Column:
-    """Sequences of different lengths in two memory-mapped files."""
-
-    def __init__(self, folder: Path, name: str, dtype):
-        types = {"values": dtype, "offsets": np.int64}
-        maps = (np.memmap(folder / f"{name}.{part}", dtype, mode="r") for part, dtype in types.items())
-        self.values, self.offsets = map(np.asarray, maps)  # plain arrays are quicker to index
-
-    def __len__(self):
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self.values[self.offsets[index] : self.offsets[index + 1]]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets).astype(np.int32)
-
-    def padded(self, rows: np.ndarray, width: int) -> np.ndarray:
-        """The given sequences as one array filled up with padding. (R,) -> (R, width) int32"""
-        begins, ends = self.offsets[rows], self.offsets[rows + 1]
-        positions = begins[:, None] + np.arange(width)  # (R, width)
-        inside = positions < ends[:, None]
-        return np.where(inside, self.values[np.where(inside, positions, 0)], PAD_ID).astype(np.int32)
 
 
 class Corpus:
@@ -138,22 +113,44 @@ def build_corpus(
     columns = {"source": ids_dtype(tokenizers.source), "target": ids_dtype(tokenizers.target)}
     if keep_text:
         columns |= {"source_text": "uint8", "target_text": "uint8"}
-    writers = [ColumnWriter(partial, name, dtype) for name, dtype in columns.items()]
-    with Progress(f"Tokenising {folder.name}", "pairs", total) as progress:
-        for chunk in chunks(pairs):
-            rows = tokenise(chunk, tokenizers, cleaning, keep_text)
-            for writer, sequences in zip(writers, zip(*rows, strict=True), strict=False):
-                writer.append(sequences)
-            progress.add(len(chunk))
-    files = dict(chain.from_iterable(writer.close() for writer in writers))
-    if not writers[0].num_sequences:
-        shutil.rmtree(partial)
-        raise DataError(f"No pair is left after cleaning. {cleaning.report(folder.name)}")
-    report = cleaning.report(folder.name)
-    meta = {"key": key, "columns": columns, "has_text": keep_text, "files": files, "report": report}
-    write_json(partial / "meta.json", meta)
-    publish(partial, folder)
+    progress = Progress(f"Tokenising {folder.name}", "pairs", total)
+    rows = tokenise(progress.count(pairs), tokenizers, cleaning, keep_text)
+    try:
+        files = write_columns(partial, columns, rows)
+        report = cleaning.report(folder.name)
+        if not files["source.values"]:
+            raise DataError(f"No pair is left after cleaning. {report}")
+        meta = {"key": key, "columns": columns, "has_text": keep_text, "files": files, "report": report}
+        write_json(partial / "meta.json", meta)
+        publish(partial, folder)
+    except OSError as error:  # no space left, most likely
+        raise DataError(f"{folder}: the corpus cannot be stored: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return Corpus(folder, tokenizers)
+
+
+def tokenise(
+    pairs: Iterable[Pair], tokenizers: Tokenizers, cleaning: Cleaning, keep_text: bool
+) -> Iterator[list[tuple]]:
+    """The rows of the store, a chunk at a time: the ids of both sides, and their text if it is kept."""
+    for chunk in chunks(pairs):
+        sources, targets = zip(*chunk, strict=True)
+        rows = zip(tokenizers.source.encode(sources), tokenizers.target.encode(targets), strict=True)
+        if keep_text:
+            texts = [(source.encode("utf-8"), target.encode("utf-8")) for source, target in chunk]
+            rows = [ids + text for ids, text in zip(rows, texts, strict=True)]
+        yield [row for row in rows if cleaning.fits(*row[:2])]
+
+
+def write_columns(folder: Path, columns: dict[str, str], chunked_rows: Iterable[list[tuple]]) -> dict[str, int]:
+    """Writes the rows column by column; the names and sizes of the files."""
+    with ExitStack() as stack:
+        writers = [stack.enter_context(ColumnWriter(folder, name, dtype)) for name, dtype in columns.items()]
+        for rows in chunked_rows:
+            for writer, sequences in zip(writers, zip(*rows, strict=True), strict=False):  # no rows: no sequences
+                writer.append(sequences)
+        return {name: size for writer in writers for name, size in writer.finish().items()}
 
 
 def ids_dtype(tokenizer) -> str:
@@ -171,40 +168,6 @@ def chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def tokenise(chunk: list[Pair], tokenizers: Tokenizers, cleaning: Cleaning, keep_text: bool) -> list[tuple]:
-    """One row of columns for every pair that fits."""
-    sources, targets = zip(*chunk, strict=True)
-    ids = zip(tokenizers.source.encode(sources), tokenizers.target.encode(targets), strict=True)
-    if not keep_text:
-        return [row for row in ids if cleaning.fits(*row)]
-    texts = [(source.encode("utf-8"), target.encode("utf-8")) for source, target in chunk]
-    return [row + text for row, text in zip(ids, texts, strict=True) if cleaning.fits(*row)]
-
-
-class ColumnWriter:
-    """Appends to the two files of a `Column`."""
-
-    def __init__(self, folder: Path, name: str, dtype: str):
-        self.dtype, self.num_sequences, self._end = dtype, 0, 0
-        self._values, self._offsets = (open(folder / f"{name}.{part}", "wb") for part in ("values", "offsets"))  # noqa: SIM115
-        self._offsets.write(np.int64(0).tobytes())
-
-    def append(self, sequences: tuple):
-        ends = self._end + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
-        size = int(ends[-1]) - self._end
-        self._values.write(np.fromiter(chain.from_iterable(sequences), self.dtype, size).tobytes())
-        self._offsets.write(ends.tobytes())
-        self._end, self.num_sequences = int(ends[-1]), self.num_sequences + len(sequences)
-
-    def close(self) -> Iterator[tuple[str, int]]:
-        """Flushes to the disk; the names and sizes of the files."""
-        for file in (self._values, self._offsets):
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            yield Path(file.name).name, os.stat(file.name).st_size
 
 
 def publish(partial: Path, folder: Path):

@@ -128,13 +128,22 @@ class Run:
             callbacks = [logging, validation, saving]
             steps = train.steps - start
             self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
-        if saving.received is not None and (saving.stopped_at or train.steps) < train.steps:
-            self.report(f"Stopped by a signal after step {saving.stopped_at}. The same command resumes.")
-            return Result(saving.stopped_at, None, saving.received)
-        step = saving.stopped_at or max(start, train.steps)
-        metadata = finish(self, step) if self.is_chief else {}
+            step = saving.stopped_at or train.steps
+        else:
+            step = start
+        if saving.received is not None and step < train.steps:
+            self.report(f"Stopped by a signal after step {step}. The same command resumes.")
+            return Result(step, None, saving.received)
+        metadata = self._finish(step) if self.is_chief else {}
         strategies.barrier(self.strategy)  # a worker that left would take the chief with it
         return Result(step, metadata, None)
+
+    def _finish(self, step):
+        metadata = self.workdir.load_metadata()
+        if metadata is None or metadata["step"] != step:
+            return finish(self, step)
+        self.report(f"Finished at step {step}: {self.workdir.model_path}")
+        return metadata
 
 
 def train(config: Config, workdir) -> Result:

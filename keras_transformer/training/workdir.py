@@ -75,6 +75,12 @@ class Workdir:
         except (json.JSONDecodeError, ConfigError) as error:
             raise WorkdirError(f"{self.config_path} is not a configuration of this version: {error}") from error
 
+    def load_metadata(self) -> dict | None:
+        """What is written about the finished model, or None before there is one."""
+        if not self.metadata_path.exists():
+            return None
+        return json.loads(self.metadata_path.read_text(encoding="utf-8"))
+
 
 def differences(old, new, prefix=""):
     """{dotted key: (old value, new value)} of two nested mappings."""

@@ -57,7 +57,10 @@ class TestFiles:
             read(*paths)
 
     def test_files_are_counted_one_by_one(self, write):
-        first, second = (write("a.en", ["x"] * 3), write("b.en", ["x"])), (write("a.de", ["x"]), write("b.de", ["x"] * 3))
+        first, second = (
+            (write("a.en", ["x"] * 3), write("b.en", ["x"])),
+            (write("a.de", ["x"]), write("b.de", ["x"] * 3)),
+        )
         with pytest.raises(DataError, match=r"3 in .*a\.en, 1 in .*a\.de"):
             read(first, second)
 
