@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,15 @@ def seeds():
 @pytest.fixture
 def rng():
     return np.random.default_rng(1706_03762)
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """The folder of real corpora, which are not part of this repository."""
+    folder = Path(os.environ.get("KERAS_TRANSFORMER_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real corpora: {folder} is missing; KERAS_TRANSFORMER_DATA may name another folder")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,10 @@
 """The tokenised pairs on disk, memory-mapped: built once, opened in milliseconds whatever its size.
 
     train/
-      source.values     the ids of all sources, one after the other       [21 340 7 3 | 9 3 | ...]   uint16 or int32
-      source.offsets    where each begins; the last is the end of all     [0 4 6 ...]                int64
+      source.values, source.offsets     the ids of the sources, uint16 or int32 (data/columns.py)
       target.values, target.offsets
-      source_text.values, ...   the text itself as UTF-8, where it is kept for subword sampling
-      meta.json         the key of what it was made of, the sizes of the files, the report of the cleaning
+      source_text.values, ...           the text itself as UTF-8, where it is kept for subword sampling
+      meta.json                         the key of what it was made of, sizes of files, the report of the cleaning
 
 A store is written to a folder aside, flushed to the disk and renamed, with meta.json as the last file: it is whole or
 it is not there. Sizes are checked when it is opened.
@@ -41,7 +40,8 @@ class Corpus:
     """
 
     def __init__(self, folder: str | Path, tokenizers: Tokenizers | None = None):
-        folder, self.tokenizers = Path(folder), tokenizers
+        self.folder = folder = Path(folder)
+        self.tokenizers = tokenizers
         try:
             self.meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             damaged = [name for name, size in self.meta["files"].items() if os.stat(folder / name).st_size != size]

@@ -32,8 +32,9 @@ def fingerprint(corpus: Corpus, split: str, hashes: "FileHashes"):
     if corpus == "demo":
         return ["demo", split, digest(list(itertools.islice(sources.read_pairs("demo", split), 1000)))]
     if isinstance(corpus, str) and corpus.startswith("tfds:"):
+        if split not in sources.splits(corpus):
+            raise DataError(f"{corpus} has no split for {split}.")
         translation = sources.tfds_translation(corpus)
-        translation.builder.download_and_prepare()
         info = translation.builder.info
         size = info.splits[sources.TFDS_SPLITS[split]]
         return [info.full_name, split, translation.source, translation.target, size.num_examples, size.num_bytes]

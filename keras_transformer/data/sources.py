@@ -196,7 +196,11 @@ def read_tfds(corpus: str, split: str) -> Iterator[Pair]:
     """The pairs of one split, in the order of the files. Downloads and prepares the set where that was not done yet."""
     tfds = import_tfds()
     name, _, source, target = tfds_translation(corpus)
-    for number, example in enumerate(tfds.as_numpy(tfds.load(name, split=TFDS_SPLITS[split], shuffle_files=False))):
+    try:
+        examples = tfds.load(name, split=TFDS_SPLITS[split], shuffle_files=False)
+    except ValueError as error:  # no such split
+        raise DataError(f"{corpus} cannot be read: {str(error).splitlines()[0]}") from error
+    for number, example in enumerate(tfds.as_numpy(examples)):
         try:  # a newline would break the sentence in two wherever it is written as a line
             yield tuple(example[side].decode("utf-8").replace("\n", " ") for side in (source, target))
         except UnicodeDecodeError as error:

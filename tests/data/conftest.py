@@ -39,3 +39,30 @@ def write(tmp_path):
         return str(tmp_path / name)
 
     return write_file
+
+
+@pytest.fixture(scope="session")
+def tfds():
+    return pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+
+
+@pytest.fixture(scope="session")
+def tiny_set(tfds, tmp_path_factory):
+    """A set of ours, prepared and read by the real loader, in a folder of this test."""
+
+    class TinyTranslate(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.Translation(["de", "en"]))
+
+        def _split_generators(self, _):
+            return {"train": self._generate_examples(23), "validation": self._generate_examples(5)}
+
+        def _generate_examples(self, number):
+            for i in range(number):
+                yield i, {"de": f"Satz\n{i} \u2028", "en": f"sentence {i}"}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
+        yield "tfds:tiny_translate"

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from keras_transformer.config import DataConfig
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.data.cleaning import Cleaning
-from keras_transformer.data.corpus import Column, ColumnWriter, Corpus, build_corpus, chunks, ids_dtype
+from keras_transformer.data.corpus import Corpus, build_corpus, chunks, ids_dtype
 from keras_transformer.data.sources import DataError
-from keras_transformer.tokenizer import PAD_ID
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +93,6 @@ class TestStore:
 
         assert [ids_dtype(Size(2**16)), ids_dtype(Size(2**16 + 1))] == ["uint16", "int32"]
 
-    @pytest.mark.parametrize("dtype, largest", [("uint16", 2**16 - 1), ("int32", 2**31 - 1)])
-    def test_the_largest_id_survives(self, tmp_path, dtype, largest):
-        with ColumnWriter(tmp_path, "ids", dtype) as writer:
-            writer.append(([1, largest], [2]))
-            writer.append(([largest],))
-            assert writer.finish() == {"ids.values": 4 * np.dtype(dtype).itemsize, "ids.offsets": 4 * 8}
-        assert sequences_of(Column(tmp_path, "ids", dtype)) == [[1, largest], [2], [largest]]
-
     def test_pairs_that_do_not_fit_are_left_out_and_counted(self, build, pairs):
         corpus = build([*pairs[:20], (pairs[0][0] * 20, "x"), ("", "y")], max_length=40)
         assert len(corpus) == 20
@@ -112,19 +103,6 @@ class TestStore:
         with pytest.raises(DataError, match=r"(?s)No pair is left after cleaning\..*2  empty side"):
             build([("", "x"), ("y", "")])
         assert list(tmp_path.iterdir()) == []
-
-
-class TestPadded:
-    @settings(max_examples=30, deadline=None)
-    @given(rows=st.lists(st.integers(0, 699), max_size=9), extra=st.integers(0, 5))
-    def test_it_equals_padding_one_by_one(self, folder, rows, extra):
-        column = Corpus(folder).source
-        width = max((len(column[row]) for row in rows), default=0) + extra
-        padded = column.padded(np.array(rows, np.int64), width)
-        assert padded.dtype == np.int32
-        assert padded.shape == (len(rows), width)
-        for row, ids in zip(rows, padded.tolist(), strict=True):
-            assert ids == column[row].tolist() + [PAD_ID] * (width - len(column[row]))
 
 
 class TestSafety:

@@ -142,33 +142,6 @@ class TestParts:
         assert sources.splits("a.tsv") == sources.splits(("a", "b")) == set()
 
 
-@pytest.fixture(scope="module")
-def tfds():
-    return pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
-
-
-@pytest.fixture(scope="module")
-def tiny_set(tfds, tmp_path_factory):
-    """A set of ours, prepared and read by the real loader, in a folder of this test."""
-
-    class TinyTranslate(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            return tfds.core.DatasetInfo(builder=self, features=tfds.features.Translation(["de", "en"]))
-
-        def _split_generators(self, _):
-            return {"train": self._generate_examples(23), "validation": self._generate_examples(5)}
-
-        def _generate_examples(self, number):
-            for i in range(number):
-                yield i, {"de": f"Satz\n{i} \u2028", "en": f"sentence {i}"}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
-        yield "tfds:tiny_translate"
-
-
 class TestTfds:
     def test_both_directions_of_a_real_set_through_the_mock(self, tfds):
         with tfds.testing.mock_data(num_examples=3):
@@ -201,6 +174,8 @@ class TestTfds:
     def test_its_splits_are_those_it_has(self, tiny_set):
         assert sources.splits(f"{tiny_set}/de-en") == {"train", "valid"}
         assert len(read(f"{tiny_set}/de-en", split="valid")) == 5
+        with pytest.raises(DataError, match="cannot be read: Unknown split 'test'"):
+            read(f"{tiny_set}/de-en", split="test")
 
     @pytest.mark.parametrize(
         "corpus, message",

@@ -1,0 +1,43 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_transformer.data.held_out import HeldOut, choose_held_out
+
+
+def pairs_of(sources):
+    return [(source, f"translation {i}") for i, source in enumerate(sources)]
+
+
+def taken(pairs, most):
+    held_out = choose_held_out(iter(pairs), most)
+    return [pair for pair in pairs if held_out.takes(pair)]
+
+
+@pytest.mark.parametrize("number, most, expected", [(1000, 7, 7), (1000, 400, 50), (19, 5, 1), (2, 5, 1), (41, 9, 2)])
+def test_it_takes_as_many_as_asked_but_no_more_than_one_in_twenty(number, most, expected):
+    assert len(taken(pairs_of(map(str, range(number))), most)) == expected
+
+
+@given(sources=st.lists(st.sampled_from("abcdefgh"), max_size=200), most=st.integers(1, 30))
+def test_all_pairs_of_one_source_fall_on_one_side_and_never_too_many(sources, most):
+    pairs = pairs_of(sources)
+    chosen = taken(pairs, most)
+    assert len(chosen) <= min(most, max(1, len(pairs) // 20))
+    assert {source for source, _ in chosen}.isdisjoint(source for source, _ in pairs if (source, _) not in chosen)
+
+
+def test_the_order_of_the_lines_does_not_matter():
+    pairs = pairs_of(map(str, range(500)))
+    assert taken(pairs, 9) == sorted(taken(pairs[::-1], 9), key=pairs.index)
+
+
+def test_it_is_spread_over_the_corpus():
+    places = [int(source) for source, _ in taken(pairs_of(map(str, range(10_000))), 500)]
+    assert len([place for place in places if place < 5000]) == pytest.approx(250, abs=60)
+
+
+def test_where_no_choice_is_possible_none_is_made():
+    assert choose_held_out([], 5) == HeldOut(-1)
+    assert taken(pairs_of(["same"] * 100), 5) == []
+    assert taken(pairs_of(["one"]), 5) == []

@@ -1,0 +1,59 @@
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.data import prefetch
+from keras_transformer.data.prefetch import prefetched
+
+SPEC = tf.TensorSpec((None,), tf.int32)
+
+
+def test_it_gives_all_in_order_at_every_pass():
+    dataset = prefetched(lambda: (np.full(i, i, np.int32) for i in range(5)), SPEC)
+    for _ in range(2):
+        assert [x.numpy().tolist() for x in dataset] == [[i] * i for i in range(5)]
+
+
+def test_it_works_ahead():
+    made, enough = [], threading.Event()
+
+    def batches():
+        for i in range(100):
+            made.append(i)
+            if len(made) > prefetch.NUM_READY:
+                enough.set()
+            yield np.array([i], np.int32)
+
+    iterator = iter(prefetched(batches, SPEC))
+    next(iterator)
+    assert enough.wait(timeout=10.0)  # seconds
+    assert len(made) < 50
+
+
+def test_it_ends_when_the_process_does(monkeypatch):
+    monkeypatch.setattr(prefetch, "_ending", threading.Event())
+    iterator = iter(prefetched(lambda: itertools.repeat(np.zeros(1, np.int32)), SPEC))
+    next(iterator)
+    prefetch._stop_calls()
+    assert sum(1 for _ in iterator) <= prefetch.NUM_READY + 2
+
+
+@pytest.mark.slow
+def test_no_process_hangs_at_its_end(tmp_path):
+    script = """
+import numpy as np, tensorflow as tf
+from keras_transformer.data.prefetch import prefetched
+batches = lambda: (np.sort(np.random.rand(3, 3000)) for _ in range(10**9))
+iterator = iter(prefetched(batches, tf.TensorSpec((None, None), tf.float64)))
+for _ in range(201):
+    next(iterator)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    for _ in range(15):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=120, env=environment)

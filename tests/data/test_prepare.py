@@ -1,0 +1,285 @@
+import contextlib
+import itertools
+import os
+import shutil
+import threading
+
+import pytest
+
+from keras_transformer.config import ConfigError, DataConfig
+from keras_transformer.data import prepare as module
+from keras_transformer.data.demo import demo_pairs
+from keras_transformer.data.prepare import draw, prepare
+from keras_transformer.data.sources import DataError
+from keras_transformer.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def files(write, pairs):
+    """The paths of two aligned files."""
+    return tuple(write(name, list(side)) for name, side in zip(("a.en", "a.de"), zip(*pairs, strict=True), strict=True))
+
+
+@pytest.fixture
+def config(files):
+    return DataConfig(train=files, vocab_size=400, valid_pairs=20)
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What was made, in order: "tokenizer", "train", "valid"."""
+    made = []
+    train, build = Tokenizer.train, module.build_corpus
+
+    def train_and_note(*args, **options):
+        made.append("tokenizer")
+        return train(*args, **options)
+
+    def build_and_note(folder, *args, **options):
+        made.append(folder.name)
+        return build(folder, *args, **options)
+
+    monkeypatch.setattr(module.Tokenizer, "train", train_and_note)
+    monkeypatch.setattr(module, "build_corpus", build_and_note)
+    return made
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Prepares in a folder of this test; returns what was prepared and the lines of the report."""
+
+    def prepare_here(config, folder="work"):
+        lines = []
+        prepared = prepare(config, tmp_path / folder, report=lines.append)
+        return prepared, "\n".join(lines)
+
+    return prepare_here
+
+
+def text_of(corpus, tokenizers):
+    """The text that a corpus stands for, as the tokenizer writes it."""
+    sides = zip(*(corpus.pair(i) for i in range(len(corpus))), strict=True)
+    return list(zip(*(tokenizer.decode(side) for tokenizer, side in zip(tokenizers, sides, strict=True)), strict=True))
+
+
+class TestDemo:
+    def test_the_three_splits_come_from_the_grammar(self, run):
+        prepared, report = run(DataConfig(max_pairs=300, vocab_size=400))
+        assert text_of(prepared.train, prepared.tokenizers) == list(demo_pairs("train", 300))
+        assert text_of(prepared.valid, prepared.tokenizers) == prepared.valid_text == list(demo_pairs("valid", 1000))
+        assert prepared.test_text == list(demo_pairs("test", 1000))
+        assert "train: 300 pairs read, 300 kept" in report
+
+
+class TestFiles:
+    def test_a_validation_set_is_held_out_and_nothing_is_lost(self, run, config, pairs):
+        prepared, report = run(config)
+        train = text_of(prepared.train, prepared.tokenizers)
+        assert len(prepared.valid_text) == 20
+        assert text_of(prepared.valid, prepared.tokenizers) == prepared.valid_text
+        assert sorted(train + prepared.valid_text) == sorted(pairs)
+        assert "so 20 pairs are held out of train" in report
+        assert prepared.test_text is None
+
+    def test_with_a_validation_set_nothing_is_held_out(self, run, config, write, pairs):
+        valid = (write("v.en", ["The dog sleeps.", ""]), write("v.de", ["Der Hund schläft.", "\0"]))
+        prepared, _ = run(config.replace(valid=valid, test=valid))
+        assert len(prepared.train) == len(pairs)
+        assert len(prepared.valid) == 1
+        assert prepared.valid_text == prepared.test_text == [("The dog sleeps.", "Der Hund schläft."), ("", "\0")]
+
+    def test_reverse_turns_everything_round(self, run, config, files):
+        straight, _ = run(config.replace(valid=files, test=files))
+        turned, _ = run(config.replace(valid=files, test=files, reverse=True), "turned")
+        held_out, _ = run(config.replace(reverse=True), "held_out")
+        assert turned.valid_text == turned.test_text == [pair[::-1] for pair in straight.valid_text]
+        assert text_of(turned.train, turned.tokenizers) == [
+            pair[::-1] for pair in text_of(straight.train, straight.tokenizers)
+        ]
+        assert set(held_out.valid_text) <= set(turned.valid_text)
+
+    def test_max_pairs_reads_the_first_ones(self, run, config, pairs):
+        prepared, _ = run(config.replace(max_pairs=60))
+        assert sorted(text_of(prepared.train, prepared.tokenizers) + prepared.valid_text) == sorted(pairs[:60])
+        assert len(prepared.valid_text) == 3  # one in twenty
+
+    def test_cleaning_is_reported(self, run, write):
+        train = (write("c.en", ["a b", "a b", "", "x " * 99, "x"]), write("c.de", ["c d", "c d", "e", "x", "x"]))
+        config = DataConfig(train=train, valid=train, vocab_size=50, drop_duplicates=True, max_length=30)
+        prepared, report = run(config)
+        assert len(prepared.train) == 2
+        assert "train: 5 pairs read, 2 kept\n         1  duplicate\n         1  empty side\n" in report
+        assert "         1  longer than 30 pieces" in report
+        assert "valid: 5 pairs read, 3 kept" in report  # duplicates stay
+
+    def test_a_corpus_too_small_to_hold_anything_out_asks_for_a_validation_set(self, run, write):
+        with pytest.raises(DataError, match=r"too few different sources.*Give `data.valid`"):
+            run(DataConfig(train=(write("a", ["x", "x"]), write("b", ["y", "y"])), vocab_size=50))
+
+    def test_nothing_left_is_refused_with_the_reasons(self, run, write):
+        train = (write("a", ["", ""]), write("b", ["x", "y"]))
+        with pytest.raises(DataError, match="(?s)No pair is left.*2  empty side"):
+            run(DataConfig(train=train, valid=train, vocab_size=50))
+
+    def test_a_vocabulary_that_is_too_small_is_an_error_of_the_configuration(self, run, config):
+        with pytest.raises(ConfigError, match="required_chars"):
+            run(config.replace(vocab_size=10))
+
+
+class TestTokenizers:
+    def test_separate_vocabularies_are_trained_on_their_sides(self, run, config, pairs):
+        prepared, report = run(config.replace(shared_vocab=False, valid=config.train))
+        for tokenizer, side in zip(prepared.tokenizers, zip(*pairs, strict=True), strict=True):
+            assert tokenizer.model_hash == Tokenizer.train(side, vocab_size=400).model_hash
+        assert "tokenizer: bpe, 400 and 400 pieces" in report
+
+    def test_every_option_reaches_the_model(self, run, config):
+        options = [{}, {"tokenizer": "unigram"}, {"byte_fallback": True}, {"lowercase": True}]
+        options += [{"vocab_size": 390}, {"character_coverage": 0.98}, {"tokenizer_pairs": 300}]
+        hashes = {run(config.replace(**option))[0].tokenizers.source.model_hash for option in options}
+        assert len(hashes) == len(options)
+
+    def test_a_sample_is_drawn_evenly(self):
+        sample, number = draw(((str(i), "") for i in range(10_000)), 1000)
+        assert number == 10_000
+        assert len(set(sample)) == 1000
+        assert sum(int(source) < 5000 for source, _ in sample) == pytest.approx(500, abs=80)
+        assert draw(iter([("a", "b")]), 5) == ([("a", "b")], 1)
+        assert draw(iter([]), 5) == ([], 0)
+
+
+class TestAgain:
+    def test_the_second_time_nothing_is_made(self, run, config, work):
+        first, _ = run(config)
+        assert work == ["tokenizer", "train", "valid"]
+        second, report = run(config)
+        assert work == ["tokenizer", "train", "valid"]
+        assert second.tokenizers.source.model_hash == first.tokenizers.source.model_hash
+        assert second.valid_text == first.valid_text
+        assert "20  held out for validation" in report  # the account is kept with the store
+
+    def test_files_may_be_touched_moved_and_copied(self, run, config, work, files, tmp_path):
+        run(config)
+        os.utime(files[0])
+        moved = str(tmp_path / "moved.de")
+        shutil.move(files[1], moved)
+        run(config.replace(train=(files[0], moved)))
+        assert work == ["tokenizer", "train", "valid"]
+
+    @pytest.mark.parametrize(
+        "change, remade",
+        [
+            ({"max_length": 60}, ["train", "valid"]),
+            ({"subword_sampling": 0.1}, ["train"]),
+            ({"vocab_size": 380}, ["tokenizer", "train", "valid"]),
+            ({"drop_duplicates": True}, ["tokenizer", "train", "valid"]),  # the text of train may be another
+            ({"valid_pairs": 10}, ["tokenizer", "train", "valid"]),
+            ({"buckets": 3}, []),
+        ],
+    )
+    def test_only_what_depends_on_an_option_is_made_again(self, run, config, work, change, remade):
+        run(config)
+        work.clear()
+        run(config.replace(**change))
+        # Another text often gives the same tokenizer; then what is made of the tokenizer stays.
+        assert set(work) <= set(remade)
+        assert work[:1] == remade[:1]
+
+    def test_a_changed_text_is_noticed(self, run, config, work, files, write, pairs):
+        run(config)
+        work.clear()
+        write("a.de", [*[german for _, german in pairs[:-1]], "Etwas anderes!"])
+        prepared, report = run(config)
+        assert work[:2] == ["tokenizer", "train"]
+        assert "have changed. Building the corpus again" in report
+        assert "Etwas anderes!" in {target for _, target in text_of(prepared.train, prepared.tokenizers)}
+
+    @pytest.mark.parametrize("name", ["train/source.values", "train/meta.json", "valid/target.offsets"])
+    def test_a_damaged_store_is_built_again(self, run, config, work, tmp_path, name):
+        expected, _ = run(config)
+        expected = text_of(expected.train, expected.tokenizers)
+        path = tmp_path / "work" / "data" / name
+        os.truncate(path, path.stat().st_size // 2)
+        work.clear()
+        prepared, report = run(config)
+        assert work == [name.partition("/")[0]]
+        assert "damaged" in report
+        assert text_of(prepared.train, prepared.tokenizers) == expected
+
+    @pytest.mark.parametrize("damage", ["cut", "gone", "other"])
+    def test_a_damaged_tokenizer_is_trained_again_to_the_same_one(self, run, config, work, tmp_path, damage):
+        first, _ = run(config)
+        path = tmp_path / "work" / "tokenizer.model"
+        if damage == "cut":
+            os.truncate(path, path.stat().st_size // 2)
+        elif damage == "gone":
+            path.unlink()
+        else:
+            Tokenizer.train(["something", "else"], vocab_size=30).save(path)
+        work.clear()
+        second, _ = run(config)
+        assert work == ["tokenizer"]
+        assert second.tokenizers.source.model_hash == first.tokenizers.source.model_hash
+
+    @pytest.mark.parametrize("name", ["held_out.source", "held_out.json", "tokenizer.json"])
+    def test_lost_notes_are_written_again(self, run, config, tmp_path, name):
+        first, _ = run(config)
+        (tmp_path / "work" / "data" / name).unlink()
+        second, _ = run(config)
+        assert second.valid_text == first.valid_text
+        assert second.train.key == first.train.key
+        assert (tmp_path / "work" / "data" / name).exists()
+
+    def test_after_a_crash_anywhere_it_goes_on(self, run, config, tmp_path, monkeypatch):
+        expected, _ = run(config, "expected")
+        for name, place in itertools.product(("build_corpus", "choose_held_out", "write_json"), (0, 1)):
+            calls, original = itertools.count(), getattr(module, name)
+
+            def crash(*args, calls=calls, place=place, original=original, **options):
+                if next(calls) == place:
+                    raise KeyboardInterrupt
+                return original(*args, **options)
+
+            with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+                patch.setattr(module, name, crash)
+                run(config, f"crash {name} {place}")
+            prepared, _ = run(config, f"crash {name} {place}")
+            assert prepared.train.key == expected.train.key
+            assert prepared.valid_text == expected.valid_text
+
+    def test_two_at_once_do_the_work_once(self, run, config, work):
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(run(config)[0])) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert work == ["tokenizer", "train", "valid"]
+        assert {prepared.train.key for prepared in results} == {results[0].train.key}
+
+
+class TestText:
+    def test_the_text_is_kept_for_subword_sampling_only(self, run, config):
+        plain, _ = run(config)
+        sampled, _ = run(config.replace(subword_sampling=0.1))
+        assert (plain.train.has_text, sampled.train.has_text, sampled.valid.has_text) == (False, True, False)
+        rows = range(len(sampled.train))
+        assert [sampled.train.text(i) for i in rows] == text_of(plain.train, plain.tokenizers)
+        assert sampled.train.sample([0], 0.1, (1, 2))  # it has its tokenizers
+
+
+class TestTfds:
+    def test_its_own_validation_set_is_used(self, run, tiny_set):
+        config = DataConfig(train=f"{tiny_set}/en-de", vocab_size=50)
+        prepared, _ = run(config)
+        assert sorted(prepared.valid_text) == [(f"sentence {i}", f"Satz {i} \u2028") for i in range(5)]
+        assert len(prepared.train) == 23
+        assert prepared.test_text is None
+        turned, _ = run(config.replace(train=f"{tiny_set}/de-en"))
+        assert text_of(turned.train, turned.tokenizers) == [
+            pair[::-1] for pair in text_of(prepared.train, prepared.tokenizers)
+        ]
+
+    def test_a_split_that_is_not_there_is_refused(self, run, config, tiny_set):
+        with pytest.raises(DataError, match="Unknown split 'test'"):
+            run(config.replace(test=f"{tiny_set}/en-de"))

@@ -1,0 +1,48 @@
+import sys
+
+import pytest
+
+from keras_transformer.data import progress as progress_module
+from keras_transformer.data.progress import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A second passes at every look."""
+    seconds = iter(range(1000))
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: float(next(seconds)))
+
+
+def test_quick_work_shows_nothing(capsys):
+    assert list(Progress("Reading", "pairs").count("abc")) == list("abc")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_log_gets_a_line_now_and_then(clock, capsys):
+    list(Progress("Reading", "pairs").count(range(25)))
+    lines = capsys.readouterr().err.splitlines()
+    assert 2 <= len(lines) <= 4
+    assert lines[-1].startswith("Reading 25 pairs, ")
+    assert all(line.endswith("/s") for line in lines)
+
+
+def test_a_terminal_gets_one_line_with_a_bar(clock, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    list(Progress("Reading", "pairs", total=4).count(range(4)))
+    shown = capsys.readouterr().err
+    assert shown.endswith("\n")
+    assert shown.count("\n") == 1
+    assert f"\rReading [{'=' * 15}{' ' * 15}] 2 pairs" in shown
+    assert f"\rReading [{'=' * 30}] 4 pairs" in shown
+
+
+def test_the_line_is_ended_when_the_work_fails(clock, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with pytest.raises(ZeroDivisionError):
+        for number in Progress("Reading", "pairs").count(range(5, -1, -1)):
+            assert 1 / number
+    progress = Progress("Reading", "pairs")
+    with pytest.raises(ZeroDivisionError), progress:
+        progress.add(7)
+        raise ZeroDivisionError
+    assert capsys.readouterr().err.endswith("\n")

@@ -1,0 +1,28 @@
+import pytest
+
+from keras_transformer.data.records import read_json, write_json, write_text
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    value = {"text": "naïve\u2028", "numbers": [1, 2.5, None]}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"null"])
+def test_what_is_not_an_object_reads_as_an_empty_one(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    assert read_json(tmp_path / "a.json") == {}
+    assert read_json(tmp_path / "missing.json") == {}
+
+
+def test_text_is_utf8_with_plain_newlines(tmp_path):
+    write_text(tmp_path / "a", "ä\n\r\n\u2028")
+    assert (tmp_path / "a").read_bytes() == "ä\n\r\n\u2028".encode()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", {"old": 1})
+    with pytest.raises(UnicodeEncodeError):
+        write_json(tmp_path / "a.json", {"new": "\ud800"})
+    assert read_json(tmp_path / "a.json") == {"old": 1}
