@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 extras = {
-    "tfds": ["tensorflow-datasets>=4.9.7"],
+    "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],  # which the former imports and does not name
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "serving": ["tensorflow-serving-api==2.21.*", "grpcio>=1.60"],
     "server": ["starlette>=0.40", "uvicorn>=0.30"],

@@ -2,7 +2,7 @@
 
     python train_keras.py                                                       # the built-in corpus, runs/demo
     python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a   # your own two files
-    python train_keras.py --recipe examples/multi30k_en_de/recipe.toml --workdir runs/multi30k
+    python train_keras.py --recipe examples/wmt14_en_de/recipe.toml --workdir runs/wmt14_en_de
     python train_keras.py --help
 
 An interrupted run (Ctrl-C, SIGTERM, SIGKILL, power) goes on where it was when the same command is given again.

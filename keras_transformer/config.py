@@ -12,6 +12,7 @@ plain JSON / TOML values; an unknown key fails with the nearest known one.
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -95,7 +96,7 @@ class _Section:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         return cls().replace(**values)
 
-    def replace(self, **values) -> Self:
+    def replace(self, /, **values) -> Self:
         """A copy with other values; a mapping given for a section changes only the keys that it names."""
         known = {field.name for field in dataclasses.fields(self)}
         for name, value in values.items():
@@ -136,7 +137,7 @@ class ModelConfig(_Section):
         self.require_at_least(1, "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads")
         self.require_at_least(1, "d_k", "d_v", "max_positions", "neighbourhood")
         self.require_probability("dropout", "attention_dropout", "feed_forward_dropout")
-        self.require(self.norm_epsilon > 0, "norm_epsilon", "positive")
+        self.require(0 < self.norm_epsilon < math.inf, "norm_epsilon", "positive and finite")
         if self.d_model % self.num_heads and None in (self.d_k, self.d_v):
             raise ConfigError(
                 "`d_model` must be divisible by `num_heads` unless both `d_k` and `d_v` are given. "
@@ -192,19 +193,23 @@ class DataConfig(_Section):
         for name in ("train", "valid", "test"):
             corpus = getattr(self, name)
             if isinstance(corpus, tuple):
-                self.require(len(corpus) == 2, name, "a pair: [source file(s), target file(s)]")
+                self.require(len(corpus) == 2 and all(corpus), name, "a pair: [source file(s), target file(s)]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(_Section):
     steps: int = 100_000  # optimizer updates; Section 5.2: base 100,000, big 300,000
-    tokens_per_batch: int = 25_000  # target tokens of one update over all replicas and micro-batches, Section 5.1
+    # The most positions a side of one update over all replicas and micro-batches, padding included. Section 5.1 has
+    # about 25,000 tokens a side; how many of the positions are tokens is said when the run starts.
+    tokens_per_batch: int = 25_000
     accumulation: int = 1  # micro-batches of one update
     warmup_steps: int = 4000  # Section 5.3
     learning_rate_scale: float = 1.0  # factor on the paper's schedule
     label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
     clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
-    ema_decay: float | None = None  # exponential moving average of the weights beside the weights themselves
+    # Exponential moving average beside the weights: average = d * average + (1 - d) * weights after each update, where
+    # d = min(ema_decay, (1 + step) / (10 + step)).
+    ema_decay: float | None = None
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     strategy: Literal["auto", "mirrored", "multi_worker", "one_device"] = "auto"  # auto: all GPUs, else one device
     xla: bool = True  # compile forward, loss and backward
@@ -225,7 +230,9 @@ class TrainConfig(_Section):
         self.require_probability("label_smoothing")
         for name in ("learning_rate_scale", "clip_norm", "checkpoint_minutes"):
             value = getattr(self, name)
-            self.require(value is None or value > 0, name, "positive")
+            self.require(value is None or 0 < value < math.inf, name, "positive and finite")
+        self.require(self.seed < 2**32, "seed", "less than 2^32")
+        self.require(self.patience is None or self.valid_sentences > 0, "valid_sentences", "positive with `patience`")
         self.require(self.ema_decay is None or 0 < self.ema_decay < 1, "ema_decay", "between 0 and 1")
         self.require(
             self.average_checkpoints <= self.keep_checkpoints, "average_checkpoints", "at most `keep_checkpoints`"
@@ -240,7 +247,7 @@ class DecodeConfig(_Section):
 
     def check(self):
         self.require_at_least(1, "beam_width", "extra_length")
-        self.require_at_least(0, "alpha")
+        self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

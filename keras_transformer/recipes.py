@@ -24,7 +24,7 @@ from keras_transformer.presets import preset
 def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration of the recipe at `path` (without one: the base preset), changed by `overrides`."""
     recipe = {} if path is None else read_recipe(Path(path))
-    changes = parse_overrides(overrides)
+    changes = absolute(parse_overrides(overrides), Path.cwd())
     name = changes.pop("preset", recipe.pop("preset", "base"))
     return preset(name).replace(**recipe).replace(**changes)
 
@@ -37,12 +37,16 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The recipe must be a readable TOML file. Received: {path} ({error.strerror}).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The recipe must be valid TOML. Received: {path}: {error}.") from error
-    data = recipe.get("data")
-    if isinstance(data, Mapping):
-        folder = path.resolve().parent
-        corpora = {name: locate(data[name], folder) for name in ("train", "valid", "test") if name in data}
-        recipe["data"] = {**data, **corpora}
-    return recipe
+    return absolute(recipe, path.resolve().parent)
+
+
+def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """`values` with the paths of its corpora, which are relative to `folder`, made absolute."""
+    data = values.get("data")
+    if not isinstance(data, Mapping):
+        return values
+    corpora = {name: locate(data[name], folder) for name in ("train", "valid", "test") if name in data}
+    return {**values, "data": {**data, **corpora}}
 
 
 def locate(corpus: Corpus, folder: Path) -> Corpus:

@@ -207,6 +207,8 @@ def places_of_tests(path):
     """Where the tests of a module may stand: keras_transformer/x/y.py -> tests/x/test_y.py, or tests/test_x.py"""
     folder = path.relative_to(ROOT).parent
     inside = Path(*folder.parts[1:]) if folder.parts[0] == PACKAGE else folder
+    if path.stem == "demo_lexicon":  # the words of the grammar, which is tested as a whole
+        yield ROOT / "tests" / inside / "test_demo.py"
     stem = path.stem.strip("_") if path.stem != "__init__" else (inside.name or "package")
     yield ROOT / "tests" / inside / f"test_{stem}.py"
     if inside.parts:

@@ -45,6 +45,8 @@ def run(options) -> int:
     except _user_errors() as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:  # before the first step or after the last: nothing that the same command would not redo
+        return 130
 
 
 def _user_errors():
@@ -52,4 +54,4 @@ def _user_errors():
     from keras_transformer.training.checkpoints import CheckpointError
     from keras_transformer.training.workdir import WorkdirError
 
-    return ConfigError, DataError, CheckpointError, WorkdirError, MemoryError
+    return ConfigError, DataError, CheckpointError, WorkdirError, MemoryError, OSError

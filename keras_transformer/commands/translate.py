@@ -27,14 +27,14 @@ def run(options) -> int:
 
 
 def read_lines(path):
-    """The lines of a file, or of standard input; \\n alone ends a line, and bytes that are not UTF-8 become U+FFFD."""
+    """The lines of a file, or of standard input: \\n or \\r\\n ends one, and bytes that are not UTF-8 become U+FFFD."""
     if path is None:
         data = sys.stdin.buffer.read()
     else:
         with open(path, "rb") as file:
             data = file.read()
-    lines = data.decode("utf-8", errors="replace").split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    lines = data.decode("utf-8-sig", errors="replace").split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 
 def write_lines(path, lines):

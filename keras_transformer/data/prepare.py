@@ -49,18 +49,23 @@ class Prepared(NamedTuple):
     test_text: list[Pair] | None
 
 
-def prepare(data: DataConfig, folder: str | Path, report: Callable[[str], None] = print) -> Prepared:
-    """Makes what is missing or out of date below `folder`, opens the rest, and reports on both."""
+def prepare(
+    data: DataConfig, folder: str | Path, report: Callable[[str], None] = print, begun: bool = False
+) -> Prepared:
+    """Makes what is missing or out of date below `folder`, opens the rest, and reports on both.
+
+    Where training has `begun`, its text and tokenizer must be what they were: a model means nothing with other ids.
+    """
     folder = Path(folder)
     (folder / "data").mkdir(parents=True, exist_ok=True)
     with open(folder / "data" / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _Preparation(data, folder, report).run()
+        return _Preparation(data, folder, report, begun).run()
 
 
 class _Preparation:
-    def __init__(self, data: DataConfig, folder: Path, report: Callable[[str], None]):
-        self.data, self.folder, self.report = data, folder, report
+    def __init__(self, data: DataConfig, folder: Path, report: Callable[[str], None], begun: bool):
+        self.data, self.folder, self.report, self.begun = data, folder, report, begun
         self.hashes = FileHashes(folder / "data" / "files.json")
         self.held_out = HeldOut(-1)  # nothing
         self.num_pairs = None  # of train, for the progress bar, once they were counted
@@ -103,6 +108,7 @@ class _Preparation:
         paths = [self.folder / "data" / f"held_out.{side}" for side in ("source", "target")]
         record = self.folder / "data" / "held_out.json"
         known = read_json(record)
+        self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
             self.held_out = HeldOut(known["threshold"])
             return tuple(map(str, paths))
@@ -118,8 +124,16 @@ class _Preparation:
         self.held_out = held_out
         return tuple(map(str, paths))
 
+    def _refuse_change(self, known: dict, key: str):
+        if self.begun and known.get("key", key) != key:
+            raise DataError(
+                f"A run is resumed with the text that it began with. The training text of {self.folder} has changed "
+                "since. Give another --workdir, or the old text."
+            )
+
     def _tokenizers(self, key: str) -> Tokenizers:
         record = self.folder / "data" / "tokenizer.json"
+        self._refuse_change(read_json(record), key)
         tokenizers = load_tokenizers(self.folder)
         if tokenizers is None or read_json(record) != {"key": key, "models": hashes(tokenizers)}:
             tokenizers = self._train_tokenizers()

@@ -36,7 +36,8 @@ class Logging(RunCallback):
         self.journal, self.every = journal, every
 
     def after_step(self, step, logs):
-        rate = float(self.model.optimizer.learning_rate)
+        made = self.model.optimizer.iterations.numpy() - 1  # the rate of the update that was made, not of the next
+        rate = float(self.model.schedule(max(made, 0)))
         self.journal.add(step, logs, rate)
         if step % self.every == 0 or step == self.journal.total_steps:
             self.journal.write_train(step, rate, float(logs["gradient_norm"]))
@@ -69,7 +70,6 @@ class Validation(RunCallback):
         self._remember(step, verdict.bleu)
         if self.is_out_of_patience:
             self.journal.say(f"No better BLEU in {self.patience} validations: stopping.")
-            self.model.stop_request.assign(1.0)
 
     def _remember(self, step, bleu):
         if self.best["bleu"] is None or bleu > self.best["bleu"]:
@@ -108,13 +108,14 @@ class Checkpointing(RunCallback):
     def after_step(self, step, logs):
         if self.received is not None:
             self.model.stop_request.assign(1.0)
-        stopping = float(logs["stop"]) > 0 and step < self.config.steps
+        # Every worker sees the same request and has come to the same verdict, so all stop after the same step.
+        stopping = (float(logs["stop"]) > 0 or self.validation.is_out_of_patience) and step < self.config.steps
+        if self.validation.is_best_now:  # first: a resumed run does not validate this step again
+            self._write(step, self.checkpoints.best_path)
         if self._is_due(step):
             self._write(step)
         elif stopping:
             self._write(step, self.checkpoints.interrupted_path)
-        if self.validation.is_best_now:
-            self._write(step, self.checkpoints.best_path)
         if stopping:
             self.stopped_at = step
             self.model.stop_training = True

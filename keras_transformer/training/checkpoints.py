@@ -76,6 +76,8 @@ class Checkpoints:
 
     def restore(self, trainee, report=print):
         """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any."""
+        for leftover in self.folder.glob("*.new"):  # of a process that was killed while writing
+            leftover.unlink(missing_ok=True)
         for path in self._newest_first():
             try:
                 restored = read_arrays(path)
@@ -87,19 +89,15 @@ class Checkpoints:
         return None
 
     def forget_after(self, step):
-        """Removes the regular checkpoints of steps after `step`: damaged ones, that the run will write again."""
+        """Removes the regular checkpoints of steps after `step`, which the run will write again."""
         for path in self.regular():
             if int(path.stem.removeprefix("step-")) > step:
                 path.unlink()
 
     def _newest_first(self):
-        def order(path):
-            if path == self.interrupted_path:
-                return _step_of(path)
-            return int(path.stem.removeprefix("step-"))
-
-        candidates = self.regular() + [path for path in [self.interrupted_path] if path.exists()]
-        return sorted(candidates, key=order, reverse=True)
+        """An interrupted one is newer than all regular ones: the next regular one removes it."""
+        interrupted = [self.interrupted_path] if self.interrupted_path.exists() else []
+        return interrupted + self.regular()[::-1]
 
 
 def write_arrays(path, arrays, state):
@@ -136,6 +134,18 @@ def open_archive(path):
         yield archive
 
 
+def whole(paths, report=print):
+    """Those of the paths whose checkpoints load; the others are named."""
+    found = []
+    for path in paths:
+        try:
+            read_arrays(path)
+            found.append(path)
+        except DAMAGED as error:
+            report(f"{path} is damaged ({error}) and left out.")
+    return found
+
+
 def average_weights(paths, group="model"):
     """The mean of the weights of several checkpoints, as {variable path: array}, summed in float64."""
     total = {}
@@ -161,14 +171,6 @@ def sync_folder(folder):
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _step_of(path):
-    try:
-        with open_archive(path) as archive:
-            return json.loads(archive[STATE].tobytes())["step"]
-    except DAMAGED:
-        return -1
 
 
 def _assign(variables, restored):

@@ -1,8 +1,8 @@
 """The end of a run: the candidates for the finished model are compared, and one becomes `model.keras`.
 
 Candidates are the last weights, the average of the newest checkpoints (Section 6.1), the moving average, and the best
-checkpoint of the run; the best validation BLEU wins, at a tie the lower perplexity. The test set is looked at once, by
-the winner.
+checkpoint of the run; the best validation BLEU wins, at a tie the lower perplexity. Only the winner sees the test
+set.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import time
 
 from keras_transformer import evaluation
 from keras_transformer.plots import learning_curve, sparkline
-from keras_transformer.training.checkpoints import average_weights, set_weights
+from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
 from keras_transformer.training.workdir import write_json
 
@@ -25,16 +25,16 @@ The finished model is {workdir}/model.keras. What to try next:
 def candidates(run):
     """{name: {variable path: weights}} of everything that the finished model could be."""
     variables = run.trainee.transformer.trainable_variables
-    regular = run.checkpoints.regular()[-run.config.train.average_checkpoints :]
+    regular = whole(run.checkpoints.regular()[-run.config.train.average_checkpoints :], run.report)
     found = {}
     if len(regular) > 1:
         found[f"average of {len(regular)}"] = average_weights(regular)
     if run.trainee.ema:
         found["moving average"] = run.judge.weights_of(run.trainee)
     found["last"] = {v.path: v.numpy() for v in variables}
-    if run.checkpoints.best_path.exists():
-        group = "average" if run.trainee.ema else "model"
-        found["best"] = average_weights([run.checkpoints.best_path], group)
+    best = [run.checkpoints.best_path] if run.checkpoints.best_path.exists() else []
+    if best := whole(best, run.report):
+        found["best"] = average_weights(best, "average" if run.trainee.ema else "model")
     return found
 
 

@@ -53,10 +53,14 @@ class Journal:
             for name in ("loss", "nll", "tokens"):
                 self.sums[name] += float(logs[name])
         if self.enabled:
-            self._progress.show(step, {**self.means(), "learning_rate": learning_rate}, self._speed())
+            self._progress.show(
+                step, {**self.means(), "learning_rate": learning_rate, "skipped": self.num_skipped}, self._speed()
+            )
 
     def means(self):
-        tokens = max(self.sums["tokens"], 1.0)
+        tokens = self.sums["tokens"]
+        if not tokens:  # nothing but skipped steps
+            return {"loss": None, "perplexity": None}
         return {"loss": self.sums["loss"] / tokens, "perplexity": perplexity(self.sums["nll"] / tokens)}
 
     def write_train(self, step, learning_rate, gradient_norm):
@@ -128,10 +132,13 @@ class Progress:
         self.shown = now
         rate = (step - self.first[0]) / max(now - self.first[1], 1e-9)
         left = duration((self.total_steps - step) / rate) if rate > 0 and step > self.first[0] + 1 else "?"
+        means = "no finite gradient"
+        if figures["loss"] is not None:
+            means = f"loss {figures['loss']:.3f}  perplexity {figures['perplexity']:.2f}"
+        skipped = f"  {figures['skipped']} skipped" if figures["skipped"] else ""
         line = (
-            f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  loss {figures['loss']:.3f}  "
-            f"perplexity {figures['perplexity']:.2f}  learning rate {figures['learning_rate']:.1e}  "
-            f"{speed:,.0f} target tokens/s  {left} left"
+            f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  {means}{skipped}  "
+            f"learning rate {figures['learning_rate']:.1e}  {speed:,.0f} target tokens/s  {left} left"
         )
         print(
             f"\r\033[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True

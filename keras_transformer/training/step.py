@@ -18,19 +18,13 @@ from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import Batch, Inputs
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
-from keras_transformer.training.strategy import num_local_replicas
+from keras_transformer.training.strategy import has_several_workers, num_local_replicas
 
 ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
 
 
 _IDS = tf.TensorSpec((None, None), tf.int32)
 BATCH_SPEC = Batch(Inputs(_IDS, _IDS), _IDS, tf.TensorSpec((None, None), tf.float32))
-
-
-def make_optimizer(d_model, config: TrainConfig):
-    """Adam with the paper's numbers and schedule."""
-    schedule = TransformerSchedule(d_model, config.warmup_steps, scale=config.learning_rate_scale)
-    return keras.optimizers.Adam(schedule, **ADAM, name="adam")
 
 
 class Trainee(keras.Model):
@@ -45,7 +39,9 @@ class Trainee(keras.Model):
         super().__init__(**kwargs)
         self.transformer = transformer
         self.train_config = config
-        optimizer = make_optimizer(transformer.config.d_model, config)
+        width, scale = transformer.config.d_model, config.learning_rate_scale
+        self.schedule = TransformerSchedule(width, config.warmup_steps, scale=scale)
+        optimizer = keras.optimizers.Adam(self.schedule, **ADAM, name="adam")
         optimizer.build(transformer.trainable_variables)
         self.num_skipped = self._counter("num_skipped")  # updates that were not made, because a gradient was not finite
         self.ema = [self._copy(v) for v in transformer.trainable_variables] if config.ema_decay else []
@@ -57,7 +53,7 @@ class Trainee(keras.Model):
         ]
         # Set in one process, seen by all after the same step: the request travels with the sums of the batch.
         self.stop_request = tf.Variable(0.0, trainable=False, name="stop_request")
-        self._has_several_workers = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+        self._has_several_workers = has_several_workers(tf.distribute.get_strategy())
         self.compile(optimizer=optimizer, jit_compile=False)
         self.built = True
 

@@ -1,11 +1,20 @@
 """Where the replicas run: names of the configuration -> `tf.distribute` strategies."""
 
+import os
+
 import tensorflow as tf
+
+from keras_transformer.config import ConfigError
 
 
 def make_strategy(name):
-    """auto: every GPU of this machine, or else one device. multi_worker reads the cluster from TF_CONFIG."""
+    """auto: every GPU of this machine, or else one device. multi_worker: the cluster of TF_CONFIG."""
     if name == "multi_worker":  # before anything looks at the devices
+        if not os.environ.get("TF_CONFIG"):
+            raise ConfigError(
+                '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers '
+                "and says which one this is. Received: no TF_CONFIG."
+            )
         return tf.distribute.MultiWorkerMirroredStrategy()
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
@@ -16,6 +25,10 @@ def make_strategy(name):
 
 def num_local_replicas(strategy):
     return 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
+
+
+def has_several_workers(strategy):
+    return strategy.num_replicas_in_sync > num_local_replicas(strategy)
 
 
 def worker_index(strategy):
@@ -30,7 +43,7 @@ def is_chief(strategy):
 
 def barrier(strategy):
     """Waits until every worker has come here."""
-    if strategy.cluster_resolver is not None and strategy.num_replicas_in_sync > num_local_replicas(strategy):
+    if has_several_workers(strategy):
 
         @tf.function
         def meet():

@@ -47,7 +47,7 @@ class Run:
         if self.is_chief:
             workdir.lock()
             workdir.claim(config)
-        self.data = prepare(config.data, workdir.path, report=self.report)
+        self.data = prepare(config.data, workdir.path, report=self.report, begun=workdir.has_begun)
         self.plan = self._plan(self.data.train, shuffle=True)
         self.report(self.plan.describe())
         with self.strategy.scope():
@@ -131,7 +131,7 @@ class Run:
             step = saving.stopped_at or train.steps
         else:
             step = start
-        if saving.received is not None and step < train.steps:
+        if saving.stopped_at is not None and not validation.is_out_of_patience:  # what every worker knows alike
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
         metadata = self._finish(step) if self.is_chief else {}

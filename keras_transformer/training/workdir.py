@@ -54,9 +54,14 @@ class Workdir:
             self._lock.close()
             self._lock = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a step or a model that the configuration must fit to."""
+        return self.metadata_path.exists() or any(self.checkpoints.glob("*.npz"))
+
     def claim(self, config: Config):
         """Writes the configuration, or compares it with the one that the run began with."""
-        if not self.config_path.exists():
+        if not (self.config_path.exists() and self.has_begun):
             write_json(self.config_path, config.to_dict())
         elif difference := differences(self.load_config().to_dict(), config.to_dict()):
             listed = "\n".join(f"    {key}: {old!r} -> {new!r}" for key, (old, new) in difference.items())
@@ -77,7 +82,7 @@ class Workdir:
 
     def load_metadata(self) -> dict | None:
         """What is written about the finished model, or None before there is one."""
-        if not self.metadata_path.exists():
+        if not (self.metadata_path.exists() and self.model_path.exists()):
             return None
         return json.loads(self.metadata_path.read_text(encoding="utf-8"))
 

@@ -19,9 +19,10 @@ def test_nothing_at_all_is_the_demo():
     assert options().workdir == "runs/demo"
 
 
-def test_text_of_ones_own_is_trained_with_tiny():
+def test_text_of_ones_own_is_trained_with_tiny_and_found_from_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     config = train.configure(options("--set", 'data.train=["a.en","a.de"]'))
-    assert config == preset("tiny").replace(data=dict(train=["a.en", "a.de"]))
+    assert config == preset("tiny").replace(data=dict(train=[str(tmp_path / "a.en"), str(tmp_path / "a.de")]))
 
 
 def test_a_preset_or_a_recipe_is_taken_as_it_is(tmp_path):

@@ -36,7 +36,14 @@ def test_standard_input_goes_to_standard_output(finished_run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text, lines", [(b"", []), (b"\n", [""]), (b"a\n\nb", ["a", "", "b"]), (b"\xff\n", ["\ufffd"])]
+    "text, lines",
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"\xff\n", ["\ufffd"]),
+        (b"\xef\xbb\xbfa\r\nb\r\n", ["a", "b"]),
+    ],
 )
 def test_lines_end_with_newlines_alone(tmp_path, text, lines):
     path = tmp_path / "in.txt"

@@ -1,11 +1,7 @@
 import itertools
-import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from keras_transformer.data import prefetch
@@ -42,18 +38,3 @@ def test_it_ends_when_the_process_does(monkeypatch):
     next(iterator)
     prefetch._stop_calls()
     assert sum(1 for _ in iterator) <= prefetch.NUM_READY + 2
-
-
-@pytest.mark.slow
-def test_no_process_hangs_at_its_end(tmp_path):
-    script = """
-import numpy as np, tensorflow as tf
-from keras_transformer.data.prefetch import prefetched
-batches = lambda: (np.sort(np.random.rand(3, 3000)) for _ in range(10**9))
-iterator = iter(prefetched(batches, tf.TensorSpec((None, None), tf.float64)))
-for _ in range(201):
-    next(iterator)
-"""
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    for _ in range(15):
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=120, env=environment)

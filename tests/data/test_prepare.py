@@ -11,7 +11,7 @@ from keras_transformer.data import prepare as module
 from keras_transformer.data.demo import demo_pairs
 from keras_transformer.data.prepare import draw, prepare
 from keras_transformer.data.sources import DataError
-from keras_transformer.tokenizer import Tokenizer
+from keras_transformer.tokenizer import Tokenizer, Tokenizers
 
 
 @pytest.fixture
@@ -229,6 +229,17 @@ class TestAgain:
         assert second.valid_text == first.valid_text
         assert second.train.key == first.train.key
         assert (tmp_path / "work" / "data" / name).exists()
+
+    def test_a_run_that_has_begun_keeps_its_text_and_tokenizer(self, config, tmp_path):
+        for options in ({}, {"valid": config.train}):
+            started = config.replace(**options)
+            folder = tmp_path / f"begun {len(options)}"
+            first = prepare(started, folder, report=list)
+            again = prepare(started, folder, report=list, begun=True)
+            assert again.train.key == first.train.key
+            with pytest.raises(DataError, match="has changed since"):
+                prepare(started.replace(max_pairs=600), folder, report=list, begun=True)
+            assert Tokenizers.load(folder).source.model_hash == first.tokenizers.source.model_hash
 
     def test_after_a_crash_anywhere_it_goes_on(self, run, config, tmp_path, monkeypatch):
         expected, _ = run(config, "expected")

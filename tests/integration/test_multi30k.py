@@ -48,7 +48,7 @@ def test_a_few_hundred_steps_on_multi30k_beat_an_untrained_model_by_far(shared_d
     losses = [record["loss"] for record in read_log(workdir / "log.jsonl") if record["kind"] == "train"]
     assert losses[-1] < 0.7 * losses[0]
     trained = json.loads((workdir / "model.json").read_text())["test"]["bleu"]["value"]
-    assert trained > 8 and trained > untrained_bleu(workdir, shared_data) + 7
+    assert trained > 5 and trained > untrained_bleu(workdir, shared_data) + 5
 
 
 def untrained_bleu(workdir, shared_data):

@@ -88,9 +88,17 @@ def test_the_best_is_remembered_and_patience_runs_out():
     callback = validation([1, 3, 2, 3, 9], patience=2)
     run([callback], 3)
     assert callback.best == {"bleu": 3, "step": 2, "without_progress": 1}
-    assert float(callback.model.stop_request) == 0
+    assert not callback.is_out_of_patience
     callback.on_train_batch_end(3, {})
-    assert callback.is_out_of_patience and float(callback.model.stop_request) == 1
+    assert callback.is_out_of_patience
+
+
+def test_a_run_out_of_patience_is_saved_and_stops():
+    judged = validation([3, 2], patience=1, every=5)
+    callback, saver = saving(judged)
+    run([judged, callback], 10)
+    assert saver.saved[:2] == [(5, "best.npz"), (10, "interrupted.npz")]
+    assert callback.stopped_at == 10 and callback.model.stop_training
 
 
 def test_a_resumed_validation_goes_on_from_its_state():

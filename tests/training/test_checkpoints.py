@@ -16,6 +16,7 @@ from keras_transformer.training.checkpoints import (
     named_variables,
     read_arrays,
     set_weights,
+    whole,
 )
 from keras_transformer.training.step import Trainee
 from tests.training.batches import dataset, random_batches
@@ -143,6 +144,16 @@ def test_a_checkpoint_of_another_model_is_refused(trainee, tmp_path):
     )
     with pytest.raises(CheckpointError, match="encoder_1"):
         checkpoints.restore(other)
+
+
+def test_a_damaged_interrupted_checkpoint_is_named_too(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(trainee, {"step": 10})
+    checkpoints.interrupted_path.write_bytes(b"half")
+    said = []
+    assert checkpoints.restore(trainee, said.append)["step"] == 10
+    assert "interrupted.npz" in said[0]
+    assert whole([checkpoints.interrupted_path, *checkpoints.regular()], said.append) == checkpoints.regular()
 
 
 def test_the_average_is_the_mean_of_the_weights(trainee, tmp_path):

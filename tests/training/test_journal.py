@@ -59,6 +59,14 @@ def test_a_skipped_step_does_not_spoil_the_means(tmp_path):
     assert record["loss"] == pytest.approx(10 / 4) and record["skipped"] == 1 and record["gradient_norm"] is None
 
 
+def test_a_window_of_nothing_but_skipped_steps_has_no_means(tmp_path):
+    journal = Journal(tmp_path, 9)
+    journal.add(1, {"loss": math.nan, "nll": math.nan, "tokens": 5.0, "skipped": 1.0}, 0.01)
+    journal.write_train(1, 0.01, math.nan)
+    (record,) = read_log(tmp_path / "log.jsonl")
+    assert record["loss"] is None and record["perplexity"] is None and record["skipped"] == 1
+
+
 def test_only_the_chief_writes(tmp_path):
     journal = Journal(tmp_path, 9, enabled=False)
     write(journal, range(1, 7))

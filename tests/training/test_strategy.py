@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer import ConfigError
 from keras_transformer.training.strategy import barrier, distribute, is_chief, make_strategy, num_local_replicas
 from tests.training.batches import dataset, random_batches
 
@@ -24,3 +25,9 @@ def test_every_row_of_every_batch_reaches_one_replica_in_order(name):
             rows = [x.numpy() for x in strategy.experimental_local_results(part)]
             assert len({len(x) for x in rows}) == 1
             np.testing.assert_array_equal(np.concatenate(rows), whole)
+
+
+def test_several_workers_need_their_cluster(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(ConfigError, match="TF_CONFIG"):
+        make_strategy("multi_worker")

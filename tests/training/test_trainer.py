@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import load_recipe
+from keras_transformer.data.sources import DataError
 from keras_transformer.training.checkpoints import average_weights
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.trainer import train
@@ -64,9 +65,9 @@ def test_a_run_without_progress_stops_early_and_is_finished(tmp_path):
     config = configuration(**{"train.valid_steps": 1, "train.patience": 2, "train.learning_rate_scale": 1e-9})
     result = train(config, tmp_path)
     assert result.exit_code == 0
-    assert result.step == 4  # the best at 1, two without progress, and one on which the request travels
+    assert result.step == 3  # the best at 1, then two without progress
     assert (tmp_path / "model.keras").exists()
-    assert train(config, tmp_path).step == 4  # again: there is nothing left to do
+    assert train(config, tmp_path).step == 3  # again: there is nothing left to do
 
 
 def test_bfloat16_trains_and_leaves_float32_weights(tmp_path):
@@ -85,6 +86,19 @@ def test_two_text_files_are_enough(tmp_path):
     corpus = json.dumps([str(tmp_path / "a.en"), str(tmp_path / "a.de")])
     assert train(configuration(**{"preset": "tiny", "data.train": corpus}), tmp_path / "run").exit_code == 0
     assert json.loads((tmp_path / "run" / "model.json").read_text())["test"] is None
+
+
+def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("".join(f"{name} one two {i}\n" for i in range(200)))
+    corpus = json.dumps([str(tmp_path / "a.en"), str(tmp_path / "a.de")])
+    config = configuration(**{"preset": "tiny", "data.train": corpus})
+    assert train(config, tmp_path / "run").exit_code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.model")}
+    (tmp_path / "a.en").write_text("".join(f"something else {i}\n" for i in range(200)))
+    with pytest.raises(DataError, match="the text that it began with"):
+        train(config, tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.model")} == before
 
 
 def test_a_workdir_in_use_is_refused(tmp_path):

@@ -19,9 +19,19 @@ def test_a_second_process_is_refused(tmp_path):
     assert "WorkdirError" in second.stderr and "one run at a time" in second.stderr
 
 
+def test_before_the_first_checkpoint_a_mistake_can_be_mended(tmp_path):
+    workdir = Workdir(tmp_path)
+    workdir.claim(Config())
+    changed = Config().replace(data=dict(train=["a.en", "a.de"]))
+    workdir.claim(changed)
+    assert workdir.load_config() == changed
+
+
 def test_a_changed_configuration_is_refused_with_the_difference(tmp_path):
     workdir = Workdir(tmp_path)
     workdir.claim(Config())
+    workdir.checkpoints.mkdir()
+    (workdir.checkpoints / "step-00000001.npz").touch()
     workdir.claim(Config())
     changed = Config().replace(model=dict(d_ff=1024), data=dict(train=["a.en", "a.de"]))
     with pytest.raises(WorkdirError) as caught:

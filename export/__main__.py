@@ -1,0 +1,34 @@
+"""python -m export --workdir runs/demo --to served/demo [--version N]"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from export.saved_model import ExportError, export_saved_model
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m export", description="Exports a finished run for TF Serving.")
+    parser.add_argument("--workdir", type=Path, required=True, help="of a finished run")
+    parser.add_argument("--to", type=Path, required=True, help="the directory of the served model's versions")
+    parser.add_argument("--version", type=int, help="an integer; default: the one after the last")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        path = export_saved_model(options.workdir, options.to, options.version)
+    except (ExportError, OSError, ValueError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted, nothing was exported", file=sys.stderr)
+        return 130
+    print(path)
+    print("Once TensorFlow Serving serves it:")
+    url = f"http://localhost:8501/v1/models/{path.absolute().parent.name}:predict"
+    print(f"""  curl -d '{{"inputs": {{"text": ["..."]}}}}' {url}""")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""Outputs that look wrong whatever their score."""
+
+import pytest
+
+from keras_transformer.suspicion import suspicion
+
+
+@pytest.mark.parametrize(
+    "source, hypothesis, reference, reason",
+    [
+        ("the cat sleeps", "die Katze schläft", "die Katze schläft", ""),
+        ("the cat sleeps", "", "die Katze schläft", "empty"),
+        ("the cat sleeps", "   ", "die Katze schläft", "empty"),
+        ("the cat sleeps well", "the cat sleeps well", "die Katze schläft gut", "copied"),
+        ("Barack Obama", "Barack Obama", "Barack Obama", ""),  # the reference is a copy too
+        ("the cat sleeps", "die die die die die Katze", "die Katze schläft", "repeated"),
+        ("no no no no", "nein nein nein nein", "nein nein nein nein", ""),  # the reference repeats too
+    ],
+)
+def test_what_is_suspicious_has_a_reason(source, hypothesis, reference, reason):
+    assert suspicion(source, hypothesis, reference) == reason
