@@ -56,7 +56,7 @@ class BatchPlan:
         subword_sampling: Cut the text of every batch anew and at random (see `Tokenizer.sample_encode`), by (seed, k).
             The corpus must have kept its text and know its tokenizers. Shapes are made wider by what this adds to nine
             sentences in ten; a cut that still does not fit gives way to the stored one. It costs padding, about 30 % in
-            all, and time, since one thread tokenises; and it repeats exactly only with the same release of SentencePiece.
+            all, and time, since one thread tokenises, and repeats exactly only with the same release of SentencePiece.
     """
 
     def __init__(

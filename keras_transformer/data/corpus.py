@@ -22,7 +22,7 @@ import numpy as np
 from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.columns import Column, ColumnWriter
 from keras_transformer.data.progress import Progress
-from keras_transformer.data.records import write_json
+from keras_transformer.data.records import sync, write_json
 from keras_transformer.data.sources import DataError, Pair
 from keras_transformer.tokenizer import Tokenizers
 
@@ -176,11 +176,3 @@ def publish(partial: Path, folder: Path):
     shutil.rmtree(folder, ignore_errors=True)
     os.rename(partial, folder)
     sync(folder.parent)
-
-
-def sync(path: Path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.data.records import sync
+
 STATE = "state.json"  # the key of the callbacks' state
 DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile)
 
@@ -76,7 +78,7 @@ class Checkpoints:
 
     def restore(self, trainee, report=print):
         """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any."""
-        for leftover in self.folder.glob("*.new"):  # of a process that was killed while writing
+        for leftover in self.folder.glob("*.partial"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
         for path in self._newest_first():
             try:
@@ -103,14 +105,14 @@ class Checkpoints:
 def write_arrays(path, arrays, state):
     """Writes `path` so that it is either whole or as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
+    aside = path.with_suffix(".partial")
     try:
         with open(aside, "wb") as file:
             np.savez(file, **arrays, **{STATE: np.frombuffer(json.dumps(state).encode(), np.uint8)})
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise CheckpointError(
@@ -162,15 +164,6 @@ def set_weights(model, weights):
     """Brings {variable path: array} into the weights of a model; every weight must be there."""
     for variable in model.trainable_variables:
         variable.assign(weights[variable.path])
-
-
-def sync_folder(folder):
-    """Flushes the names of a folder to the disk, so that a rename in it survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _assign(variables, restored):

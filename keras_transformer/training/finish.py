@@ -10,10 +10,10 @@ import os
 import time
 
 from keras_transformer import evaluation
+from keras_transformer.data.records import write_json
 from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
-from keras_transformer.training.workdir import write_json
 
 NEXT = """
 The finished model is {workdir}/model.keras. What to try next:
@@ -73,7 +73,7 @@ def _test(run):
     began = time.monotonic()
     translations = run.judge.translator.translate(sources)
     seconds = time.monotonic() - began
-    scores = evaluation.score(translations, references)
+    scores = evaluation.score(translations, references, lowercase=run.config.data.lowercase)
     run.report(f"Test set, {len(pairs)} sentences, translated in {duration(seconds)}:")
     for score in (scores.bleu, scores.chrf, scores.ter):
         low, high = score.interval

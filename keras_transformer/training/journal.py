@@ -8,11 +8,12 @@ that of one that was not in the fields of time alone: `seconds` and `tokens_per_
 import importlib.util
 import json
 import math
-import os
 import sys
 import time
 
 import tensorflow as tf
+
+from keras_transformer.data.records import write_text
 
 
 class Journal:
@@ -173,6 +174,4 @@ def read_log(path):
 
 
 def rewrite_log(path, records):
-    aside = path.with_suffix(".new")
-    aside.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    os.replace(aside, path)
+    write_text(path, "".join(json.dumps(record) + "\n" for record in records))

@@ -15,16 +15,12 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import TrainConfig
-from keras_transformer.data.batches import Batch, Inputs
+from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
 
 ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
-
-
-_IDS = tf.TensorSpec((None, None), tf.int32)
-BATCH_SPEC = Batch(Inputs(_IDS, _IDS), _IDS, tf.TensorSpec((None, None), tf.float32))
 
 
 class Trainee(keras.Model):
@@ -48,7 +44,7 @@ class Trainee(keras.Model):
         replicas = range(num_local_replicas(tf.distribute.get_strategy()))
         # One function object per replica: a compiled function captures the variables of the replica that traced it.
         self._sums = [
-            tf.function(self._batch_sums, input_signature=[BATCH_SPEC], jit_compile=config.xla, autograph=False)
+            tf.function(self._batch_sums, input_signature=[ELEMENT_SPEC], jit_compile=config.xla, autograph=False)
             for _ in replicas
         ]
         # Set in one process, seen by all after the same step: the request travels with the sums of the batch.

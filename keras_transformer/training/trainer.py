@@ -84,7 +84,8 @@ class Run:
         translator = Translator(self._transformer(), self.data.tokenizers, self.config.decode)
         texts = self.data.valid_text[: self.config.train.valid_sentences]
         plan = self._plan(self.data.valid, shuffle=False)
-        return Judge(translator, plan, texts, label_smoothing=self.config.train.label_smoothing)
+        smoothing, lowercase = self.config.train.label_smoothing, self.config.data.lowercase
+        return Judge(translator, plan, texts, label_smoothing=smoothing, lowercase=lowercase)
 
     def warm_up(self):
         """A batch of every shape before the long run: what does not fit into memory fails in the first minute."""

@@ -14,10 +14,10 @@ lock                  held by the process that trains
 
 import fcntl
 import json
-import os
 from pathlib import Path
 
 from keras_transformer.config import Config, ConfigError
+from keras_transformer.data.records import write_json
 
 
 class WorkdirError(ValueError):
@@ -97,10 +97,3 @@ def differences(old, new, prefix=""):
         elif a != b:
             found[prefix + key] = (a, b)
     return found
-
-
-def write_json(path, value):
-    """Writes a JSON file that is whole or absent."""
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(aside, path)

@@ -3,8 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.batches import Batch, Inputs
-from keras_transformer.training.step import BATCH_SPEC
+from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
 
 
 def random_batches(number, rows=8, source_length=7, target_length=5, vocab_size=53, seed=0):
@@ -23,4 +22,4 @@ def _random_batch(rng, rows, source_length, target_length, vocab_size):
 
 
 def dataset(batches):
-    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=BATCH_SPEC)
+    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=ELEMENT_SPEC)

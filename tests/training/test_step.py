@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import TrainConfig, Transformer
+from keras_transformer.data.batches import ELEMENT_SPEC
 from keras_transformer.losses import cross_entropies
-from keras_transformer.training.step import BATCH_SPEC, Trainee
+from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import distribute, make_strategy
 from tests.training.batches import dataset, random_batches
 
@@ -158,4 +159,4 @@ def test_the_whole_batch_reaches_the_replicas_row_by_row():
 
 
 def test_a_batch_has_the_structure_that_the_step_is_compiled_for():
-    tf.nest.assert_same_structure(random_batches(1)[0], BATCH_SPEC)
+    tf.nest.assert_same_structure(random_batches(1)[0], ELEMENT_SPEC)
