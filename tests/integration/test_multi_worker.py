@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -64,6 +65,20 @@ def alone(tmp_path_factory):
 
 
 def test_two_workers_train_the_weights_of_one_process(alone, tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path)
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
+    assert_close(tmp_path / "run", alone)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_worker_stops_both_after_the_same_step(alone, tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path)
+    while not (tmp_path / "run" / "checkpoints" / "step-00000014.npz").exists():
+        assert workers[0].poll() is None, said(tmp_path)
+        time.sleep(0.01)
+    workers[1].send_signal(signal.SIGTERM)
+    assert [worker.wait(timeout=60) for worker in workers] == [143, 143], said(tmp_path)
+    assert not (tmp_path / "run" / "model.json").exists()
     workers = start_workers(tmp_path / "run", tmp_path)
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
     assert_close(tmp_path / "run", alone)
