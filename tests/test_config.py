@@ -73,7 +73,7 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (ModelConfig, dict(dropout=1), "at least 0 and less than 1. Received: dropout=1.0."),
         (ModelConfig, dict(attention_dropout=-0.1), "at least 0 and less than 1. Received: attention_dropout=-0.1."),
         (ModelConfig, dict(dropout=float("nan")), "at least 0 and less than 1. Received: dropout=nan."),
-        (ModelConfig, dict(norm_epsilon=0.0), "positive. Received: norm_epsilon=0.0."),
+        (ModelConfig, dict(norm_epsilon=0.0), "positive and finite. Received: norm_epsilon=0.0."),
         (ModelConfig, dict(d_model=500), "divisible by `num_heads` unless both `d_k` and `d_v` are given. "),
         (ModelConfig, dict(d_model=500), "Received: d_model=500, num_heads=8."),
         (ModelConfig, dict(d_model=500, d_k=64), "divisible by `num_heads`"),
@@ -83,11 +83,11 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (DataConfig, dict(subword_sampling=1.0), "at least 0 and less than 1. Received: subword_sampling=1.0."),
         (TrainConfig, dict(steps=0), "at least 1. Received: steps=0."),
         (TrainConfig, dict(label_smoothing=1.0), "at least 0 and less than 1. Received: label_smoothing=1.0."),
-        (TrainConfig, dict(clip_norm=0.0), "positive. Received: clip_norm=0.0."),
+        (TrainConfig, dict(clip_norm=0.0), "positive and finite. Received: clip_norm=0.0."),
         (TrainConfig, dict(ema_decay=1.0), "between 0 and 1. Received: ema_decay=1.0."),
         (TrainConfig, dict(average_checkpoints=7), "at most `keep_checkpoints`. Received: average_checkpoints=7."),
         (DecodeConfig, dict(beam_width=0), "at least 1. Received: beam_width=0."),
-        (DecodeConfig, dict(alpha=-0.1), "at least 0. Received: alpha=-0.1."),
+        (DecodeConfig, dict(alpha=-0.1), "at least 0 and finite. Received: alpha=-0.1."),
     ],
 )
 def test_an_impossible_value_fails_with_what_was_expected_and_what_came(section, values, message):

@@ -81,7 +81,8 @@ def test_paths_of_every_split_are_located(write, tmp_path):
 
 
 def test_a_path_given_with_set_is_relative_to_where_the_command_runs(write):
-    assert load_recipe(write('[data]\ntrain = "a.tsv"\n'), ["data.train=b.tsv"]).data.train == "b.tsv"
+    recipe = write('[data]\ntrain = "a.tsv"\n')
+    assert load_recipe(recipe, ["data.train=b.tsv"]).data.train == str(Path.cwd() / "b.tsv")
 
 
 @pytest.mark.parametrize(
