@@ -1,19 +1,7 @@
-import os
-from pathlib import Path
-
 import pytest
 
 from keras_transformer.data.demo import demo_pairs
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
-
-
-@pytest.fixture(scope="session")
-def shared_data():
-    """The folder of real corpora, which are not part of this repository."""
-    folder = Path(os.environ.get("KERAS_TRANSFORMER_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not folder.is_dir():
-        pytest.skip(f"no real corpora: {folder} is missing; KERAS_TRANSFORMER_DATA may name another folder")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ def test_only_the_chief_writes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorboard_gets_the_same_figures(tmp_path):
+def test_tensorboard_gets_a_file_of_events(tmp_path):
     write(Journal(tmp_path, 9), range(1, 4))
     assert list((tmp_path / "tensorboard").glob("events*"))
 
