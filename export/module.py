@@ -1,34 +1,38 @@
 """The translator as a `tf.Module`: what a server runs.
 
-    serving_default   text (B,)                  -> translation (B,), score (B,)
-    translate_nbest   text (B,)                  -> translations (B, W), scores (B, W), best first
-    score             source (B,), target (B,)   -> log_prob (B,), num_tokens (B,), end of sentence included
-    translate_ids     ids (B, S)                 -> ids (B, T), lengths (B,), score (B,)
+    serving_default   text                       -> translation, score
+    translate_nbest   text                       -> translations (B, W), scores (B, W), best first
+    translate_prefix  text, prefix               -> translation, score; the translation begins with the prefix
+    sample            text, temperature, seed    -> translation, score; drawn at random, the same for the same seed
+    score             source, target             -> log_prob, score, num_tokens, token_log_probs (B, T)
+    align             source, target             -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S)
+    translate_ids     ids (B, S)                 -> ids (B, T), lengths, score
+    translate_xla     text                       -> translation, score; only where it is asked for
 
-A request is answered together with those of strangers, so no request may be an error: text becomes valid UTF-8, what
-is too long is cut, ids that do not exist become <unk>. Blank text has the translation "" with score 0. Nothing is
-compiled with XLA, which TF Serving switches off.
+Everything without a shape is (B,). A request is answered together with those of strangers, so no request may be an
+error: text becomes valid UTF-8, what is too long is cut, ids that do not exist become <unk>. Blank text has the
+translation "" with score 0. Nothing is compiled with XLA, which TF Serving switches off, but for `translate_xla`.
 """
 
 import dataclasses
 
 import tensorflow as tf
 
-from keras_transformer.decoding import BeamSettings, beam_search
-from keras_transformer.decoding.types import Constraints
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer import inference
+from keras_transformer.decoding import length_penalty
+from keras_transformer.tokenizer import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.translator import Translator
 
 BLANK = r"[\t-\r\x1c-\x20\x{85}\pZ]*"  # the characters of Python's str.isspace
 BROKEN_END = r"\x{FFFD}{1,3}\z"  # what cutting a character of four bytes leaves, once it has been replaced
+XLA_LENGTHS = 32  # translate_xla is compiled for inputs of so many pieces, and of twice, three times ... so many
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one sentence may cost; the rest is cut off."""
+    """What one sentence may cost; the rest is cut off. `DecodeConfig` has the limits in pieces."""
 
     max_input_bytes: int = 8192
-    max_input_tokens: int = 512  # end of sentence included; the output may have `extra_length` more
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
@@ -42,13 +46,14 @@ class ServingTranslator(tf.Module):
     Args:
         translator: the `Translator`; it must outlive this module, which uses its weights.
         limits: the `Limits`.
+        xla: whether there is a signature that XLA compiles.
     """
 
-    def __init__(self, translator: Translator, limits: Limits | None = None):
+    def __init__(self, translator: Translator, limits: Limits | None = None, *, xla: bool = False):
         super().__init__()
         # A Translator is nothing that TensorFlow tracks. To track its Keras model would save every weight twice.
         self._translator = translator
-        self._limits = limits or Limits()
+        self._limits, self._xla = limits or Limits(), xla
         self.weights = [variable.value for variable in translator.model.weights]
         tokenizers = translator.tokenizers
         self.source_tokenizer = tokenizers.source.graph_tokenizer()
@@ -56,13 +61,21 @@ class ServingTranslator(tf.Module):
 
     def signatures(self):
         """{name: tf.function} of what is served. Dimension 0 of every tensor is the batch."""
-        text, source, target = (tf.TensorSpec([None], tf.string, name) for name in ("text", "source", "target"))
+        text, source, target, prefix = (
+            tf.TensorSpec([None], tf.string, name) for name in ("text", "source", "target", "prefix")
+        )
+        temperature, seed = tf.TensorSpec([None], tf.float32, "temperature"), tf.TensorSpec([None], tf.int64, "seed")
         served = {
             "serving_default": (self.translate, [text]),
             "translate_nbest": (self.translate_nbest, [text]),
+            "translate_prefix": (self.translate_prefix, [text, prefix]),
+            "sample": (self.sample, [text, temperature, seed]),
             "score": (self.score, [source, target]),
+            "align": (self.align, [source, target]),
             "translate_ids": (self.translate_ids, [tf.TensorSpec([None, None], tf.int32, "ids")]),
         }
+        if self._xla:
+            served["translate_xla"] = (self.translate_xla, [text])
         return {
             name: tf.function(method, input_signature=specs, autograph=False)
             for name, (method, specs) in served.items()
@@ -70,11 +83,11 @@ class ServingTranslator(tf.Module):
 
     def limits(self):
         """The limits that hold, in tokens and bytes, end of sentence included."""
-        decode = self._translator.decode
+        model, decode = self._translator.model, self._translator.decode
         return {
-            "max_input_bytes": self._limits.max_input_bytes,
-            "max_input_tokens": self._max_source_length,
-            "max_output_tokens": self._max_target_length,
+            **dataclasses.asdict(self._limits),
+            "max_input_tokens": inference.longest_input(model, decode),
+            "max_output_tokens": inference.longest_output(model, decode),
             "extra_length": decode.extra_length,  # of the output, sentence by sentence
             "num_hypotheses": decode.beam_width,  # of translate_nbest
         }
@@ -82,26 +95,46 @@ class ServingTranslator(tf.Module):
     # --- what is served
 
     def translate(self, text):
-        hypotheses = self._search(self._source_ids(text), num_hypotheses=1)
-        translation = self.target_tokenizer.decode_tensor(hypotheses.ids[:, 0])
-        return {"translation": translation, "score": hypotheses.scores[:, 0]}
+        return self._best(self._search(self._source_ids(text)))
 
     def translate_nbest(self, text):
         width = self._translator.decode.beam_width
-        ids, scores, _, _ = self._search(self._source_ids(text), num_hypotheses=width)  # (B, W, T), (B, W)
-        translations = self.target_tokenizer.decode_tensor(tf.reshape(ids, (-1, tf.shape(ids)[2])))  # (B * W,)
-        return {"translations": tf.reshape(translations, (-1, width)), "scores": scores}
+        found = self._search(self._source_ids(text), num_hypotheses=width)
+        translations = self.target_tokenizer.decode_tensor(tf.reshape(found.ids, (-1, tf.shape(found.ids)[2])))
+        return {"translations": tf.reshape(translations, (-1, width)), "scores": _finite(found.scores)}  # (B, W)
+
+    def translate_prefix(self, text, prefix):
+        prefix_ids = self._encode(self.target_tokenizer, self._clean(prefix))
+        prefix_ids = tf.where(prefix_ids == EOS_ID, PAD_ID, prefix_ids)  # (B, P)
+        return self._best(self._search(self._source_ids(text), prefix_ids=prefix_ids))
+
+    def sample(self, text, temperature, seed):
+        translator, source_ids = self._translator, self._source_ids(text)
+        return self._best(
+            inference.sample(translator.model, source_ids, translator.decode, seeds=seed, temperature=temperature)
+        )
 
     def score(self, source, target):
-        source_ids = _not_empty(_encode(self.source_tokenizer, self._clean(source), self._max_source_length))
-        labels = _not_empty(_encode(self.target_tokenizer, self._clean(target), self._max_target_length))  # (B, T)
-        target_ids = tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
-        logits = self._translator.model((source_ids, target_ids))  # (B, T, V)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # (B, T)
-        counts = labels != PAD_ID
+        source_ids, labels = self._pair_ids(source, target)
+        log_probs = inference.token_log_probs(self._translator.model, source_ids, labels)  # (B, T)
+        num_tokens = tf.math.count_nonzero(labels, axis=1, dtype=tf.int32)
+        total = tf.reduce_sum(log_probs, axis=1)
         return {
-            "log_prob": -tf.reduce_sum(tf.where(counts, losses, 0.0), axis=1),
-            "num_tokens": tf.math.count_nonzero(counts, axis=1, dtype=tf.int32),
+            "log_prob": total,
+            "score": total / length_penalty(num_tokens, self._translator.decode.alpha),
+            "num_tokens": num_tokens,
+            "token_log_probs": log_probs,
+        }
+
+    def align(self, source, target):
+        """The attention of the last layer but one to the source, head by head; pieces are "" behind the end."""
+        source_ids, labels = self._pair_ids(source, target)
+        cross = inference.alignments(self._translator.model, source_ids, labels).cross  # (layers, B, H, T, S)
+        real = (labels != PAD_ID)[:, None, :, None] & (source_ids != PAD_ID)[:, None, None, :]  # (B, 1, T, S)
+        return {
+            "source_pieces": self.source_tokenizer.pieces_tensor(source_ids),
+            "target_pieces": self.target_tokenizer.pieces_tensor(labels),
+            "weights": tf.where(real, cross[max(0, cross.shape[0] - 2)], 0.0),
         }
 
     def translate_ids(self, ids):
@@ -110,24 +143,29 @@ class ServingTranslator(tf.Module):
         is_end = tf.cast(ids == EOS_ID, tf.int32)
         ids = tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
         ids = tf.where(tf.cumsum(is_end, axis=1, exclusive=True) == 0, ids, PAD_ID)
-        hypotheses = self._search(_cut(ids, self._max_source_length), num_hypotheses=1)
-        lengths = hypotheses.lengths[:, 0]
+        found = self._search(self._cut(ids))
+        lengths = found.lengths[:, 0]
         longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))  # there may be no row
-        return {"ids": hypotheses.ids[:, 0, :longest], "lengths": lengths, "score": hypotheses.scores[:, 0]}
+        return {"ids": found.ids[:, 0, :longest], "lengths": lengths, "score": found.scores[:, 0]}
+
+    def translate_xla(self, text):
+        """`translate`, compiled. Text stays outside of what is compiled, and inputs have a few fixed lengths."""
+        source_ids = self._source_ids(text)
+        source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % XLA_LENGTHS]], constant_values=PAD_ID)
+        return self._best(tf.function(self._search, jit_compile=True, autograph=False)(source_ids))
+
+    # --- ids to ids to text
+
+    def _search(self, source_ids, **options):
+        return inference.search(self._translator.model, source_ids, self._translator.decode, **options)
+
+    def _best(self, found):
+        return {
+            "translation": self.target_tokenizer.decode_tensor(found.ids[:, 0]),
+            "score": _finite(found.scores[:, 0]),
+        }
 
     # --- text to ids
-
-    @property
-    def _max_source_length(self):
-        return self._within_positions(self._limits.max_input_tokens)
-
-    @property
-    def _max_target_length(self):
-        return self._within_positions(self._limits.max_input_tokens + self._translator.decode.extra_length)
-
-    def _within_positions(self, length):
-        config = self._translator.model.config
-        return min(length, config.max_positions) if config.positions == "learned" else length
 
     def _clean(self, text):
         """Valid UTF-8 of at most `max_input_bytes` bytes read. (B,) -> (B,)"""
@@ -139,47 +177,28 @@ class ServingTranslator(tf.Module):
     def _source_ids(self, text):
         """(B,) -> (B, S); a blank text has no ids at all"""
         text = self._clean(text)
-        ids = _encode(self.source_tokenizer, text, self._max_source_length)
-        return tf.where(tf.strings.regex_full_match(text, BLANK)[:, None], PAD_ID, ids)
+        is_blank = tf.strings.regex_full_match(text, BLANK)  # (B,)
+        return tf.where(is_blank[:, None], PAD_ID, self._encode(self.source_tokenizer, text))
 
-    # --- the search
+    def _pair_ids(self, source, target):
+        """The ids of pairs to be scored; here a blank text is an empty sentence. -> (B, S), (B, T)"""
+        source_ids = self._encode(self.source_tokenizer, self._clean(source))
+        labels = self._encode(self.target_tokenizer, self._clean(target))
+        return inference.not_empty(source_ids), inference.not_empty(labels)
 
-    def _search(self, source_ids, num_hypotheses):
-        """(B, S) -> Hypotheses. Nothing becomes nothing, score 0. No score is infinite: JSON has no such number."""
-        decode, model = self._translator.decode, self._translator.model
-        settings = BeamSettings(
-            pad_id=PAD_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            beam_width=decode.beam_width,
-            num_hypotheses=num_hypotheses,
-            alpha=decode.alpha,
-        )
-        num_tokens = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32)  # (B,)
-        limits = tf.where(num_tokens == 0, 0, num_tokens + decode.extra_length)
-        source_ids = _not_empty(source_ids)
-        max_length = tf.minimum(tf.shape(source_ids)[1] + decode.extra_length, self._max_target_length)
-        memory, memory_mask = model.encode(source_ids)
-        cache = model.start_cache(memory, memory_mask, max_length, beam_width=decode.beam_width)
-        found = beam_search(model.step, model.reorder, cache, Constraints(limits), settings, max_length)
-        return found._replace(scores=tf.maximum(found.scores, tf.float32.min))
+    def _encode(self, tokenizer, text):
+        """(B,) -> (B, S)"""
+        return self._cut(tokenizer.encode_tensor(text).to_tensor(PAD_ID))
+
+    def _cut(self, ids):
+        """At most `max_input_tokens` a row; a row that loses some ends with eos. (B, S) -> (B, S)"""
+        limit = inference.longest_input(self._translator.model, self._translator.decode)
+        too_long = tf.reduce_any(ids[:, limit:] != PAD_ID, axis=1, keepdims=True)  # (B, 1)
+        ids = ids[:, :limit]
+        is_last = tf.range(tf.shape(ids)[1]) == limit - 1  # (S,)
+        return tf.where(too_long & is_last, EOS_ID, ids)
 
 
-def _encode(tokenizer, text, max_length):
-    """(B,) -> ids (B, S), S at most max_length"""
-    return _cut(tokenizer.encode_tensor(text).to_tensor(PAD_ID), max_length)
-
-
-def _cut(ids, max_length):
-    """At most `max_length` ids a row; a row that loses some ends with eos. (B, S) -> (B, S)"""
-    too_long = tf.reduce_any(ids[:, max_length:] != PAD_ID, axis=1, keepdims=True)  # (B, 1)
-    ids = ids[:, :max_length]
-    is_last = tf.range(tf.shape(ids)[1]) == max_length - 1  # (S,)
-    return tf.where(too_long & is_last, EOS_ID, ids)
-
-
-def _not_empty(ids):
-    """A row of padding alone becomes an empty sentence, so that there is something to attend to. (B, S) -> (B, S)"""
-    ids = tf.pad(ids, [[0, 0], [0, tf.maximum(1 - tf.shape(ids)[1], 0)]], constant_values=PAD_ID)
-    is_empty = tf.reduce_all(ids == PAD_ID, axis=1, keepdims=True)  # (B, 1)
-    return tf.where(is_empty & (tf.range(tf.shape(ids)[1]) == 0), EOS_ID, ids)
+def _finite(scores):
+    """A place without a hypothesis has the lowest number, not minus infinity, which JSON does not have."""
+    return tf.maximum(scores, tf.float32.min)

@@ -244,9 +244,16 @@ class DecodeConfig(_Section):
     beam_width: int = 4  # Section 6.1
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
     extra_length: int = 50  # output limit: input length + 50, Section 6.1
+    max_input_length: int = 512  # pieces of a sentence that are read, end of sentence included; the rest is cut off
+    min_length: int = 0  # pieces that a translation has at least, end of sentence included
+    no_repeat_ngram: int = 0  # no translation has the same so many pieces in a row twice; 0: off
+    top_k: int = 0  # sampling draws from so many likeliest pieces; 0: from all
+    top_p: float = 1.0  # sampling draws from the likeliest pieces that have this probability together
 
     def check(self):
-        self.require_at_least(1, "beam_width", "extra_length")
+        self.require_at_least(1, "beam_width", "extra_length", "max_input_length")
+        self.require_at_least(0, "min_length", "no_repeat_ngram", "top_k")
+        self.require(0 < self.top_p <= 1, "top_p", "more than 0 and at most 1")
         self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")
 
 

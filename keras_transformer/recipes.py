@@ -75,6 +75,14 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return changes
 
 
+def parse_decode(overrides: Sequence[str]) -> dict[str, Any]:
+    """["decode.alpha=1"] -> {"alpha": 1}; the search is all that can be changed of a finished model."""
+    changes = parse_overrides(overrides)
+    if others := sorted(changes.keys() - {"decode"}):
+        raise ConfigError(f"--set takes decode.FIELD=VALUE for a finished model. Received: {', '.join(others)}.")
+    return changes.get("decode", {})
+
+
 def parse_value(text: str) -> Any:
     """A TOML value; `none` for no value; anything else is a string, so that quotes may be left out."""
     text = text.strip()

@@ -165,6 +165,10 @@ class GraphTokenizer(tf.Module):
         known = tf.where((ids >= 0) & (ids < self._vocab_size), ids, UNK_ID)  # (N, T)
         return self._model.detokenize(tf.ragged.boolean_mask(known, visible))
 
+    def pieces_tensor(self, ids) -> tf.Tensor:
+        """The written form of each known id, "" for padding. Ids of any shape -> strings of that shape."""
+        return tf.where(ids == PAD_ID, "", self._model.id_to_string(ids))
+
 
 class Tokenizers(NamedTuple):
     """The tokenizers of the two sides: one and the same object where the vocabulary is shared."""

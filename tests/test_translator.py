@@ -67,3 +67,60 @@ def test_batches_hold_every_row_once_within_their_budget():
 
 def test_padding_fills_up_with_zeros():
     np.testing.assert_array_equal(pad([[5, 6, 7], [8]]), [[5, 6, 7], [8, 0, 0]])
+
+
+# --- more questions
+
+
+def test_a_prefix_is_what_the_translation_begins_with(translator):
+    found = translator.translate_prefix(TEXTS, ["Anna", "Anna", "Der alte", "", "", "Tom"])
+    assert found[0].text.startswith("Anna") and found[2].text.startswith("Der alte")
+    assert found[1].text == found[3].text == ""  # nothing stays nothing
+    free = translator.translate_nbest(TEXTS[4:5], 1)[0][0]
+    assert found[4].text == free.text and found[4].score == pytest.approx(free.score, abs=1e-4)
+    with pytest.raises(ValueError, match="2 texts, 1 prefixes"):
+        translator.translate_prefix(["a", "b"], ["c"])
+
+
+def test_a_seed_repeats_and_belongs_to_its_text(translator):
+    texts = [f"Anna sees {n} dogs." for n in range(6)]
+    drawn = translator.sample(texts, range(6))
+    assert drawn == translator.sample(texts, range(6)) != translator.sample(texts, range(6, 12))
+    alone = [translator.sample([text], [seed])[0] for seed, text in enumerate(texts)]
+    assert [one.text for one in drawn] == [one.text for one in alone]
+    assert len({one.text for one in translator.sample(texts[:1] * 6, range(6))}) > 1
+
+
+def test_a_score_is_the_sum_of_its_pieces_and_that_of_the_search(translator):
+    texts = ["Anna sleeps.", "The old man wants to read the book."]
+    best = [translations[0] for translations in translator.translate_nbest(texts, 1)]
+    for found, scored in zip(best, translator.score(texts, [one.text for one in best]), strict=True):
+        assert len(scored.pieces) == len(scored.log_probs) and scored.pieces[-1] == "</s>"
+        assert scored.log_prob == pytest.approx(sum(scored.log_probs), abs=1e-4)
+        (ids,) = translator.tokenizers.target.encode([found.text])
+        assert translator.tokenizers.target.pieces(ids) == scored.pieces
+        # The search may have cut the same words into other pieces.
+        assert scored.log_prob <= found.log_prob + 1e-4
+
+
+def test_scores_do_not_depend_on_the_company(translator):
+    texts = [f"Anna sees {'very ' * n}big dogs." for n in range(12)]
+    together = translator.score(texts, texts[::-1])
+    for source, target, scored in zip(texts, texts[::-1], together, strict=True):
+        (alone,) = translator.score([source], [target])
+        assert scored.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
+    with pytest.raises(ValueError, match="1 and 2"):
+        translator.score(["a"], ["b", "c"])
+
+
+def test_an_alignment_names_what_its_maps_are_about(translator):
+    (found,) = translator.align(["Anna sleeps."], ["Anna schläft."])
+    num_layers, num_heads = translator.model.config.num_decoder_layers, translator.model.config.num_heads
+    assert found.maps.cross.shape == (num_layers, num_heads, len(found.target_pieces), len(found.source_pieces))
+    assert found.source_pieces[-1] == found.target_pieces[-1] == "</s>"
+
+
+def test_what_is_too_long_is_cut_and_said(finished_run, caplog):
+    translator = Translator.load(finished_run, max_input_length=17)
+    assert len(translator.translate(["the dog sees the cat " * 1000, "Anna sleeps."])) == 2
+    assert "Read 17 of" in caplog.text and len(caplog.records) == 1

@@ -1,0 +1,137 @@
+"""What a trained model is asked, ids in and ids out: to search, to sample, to score, to align.
+
+    search(model, source_ids, decode)                    -> Hypotheses           beam search, Section 6.1
+    sample(model, source_ids, decode, seeds=...)         -> Hypotheses           one draw a sentence
+    token_log_probs(model, source_ids, labels)           -> (B, T)               teacher forcing
+    alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
+
+The `Translator` and the exported signatures ask through these functions and no others, so they cannot differ. All run
+eagerly, in a `tf.function` and under XLA. A row of padding alone is no sentence: its hypothesis has no ids and score 0.
+"""
+
+import tensorflow as tf
+
+from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, beam_search, generate, sampler
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+MAX_LOGITS = 2**26  # that `token_log_probs` holds at once, 256 MiB
+
+
+def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None):
+    """The best translations by beam search, best first. -> Hypotheses
+
+    Args:
+        model: a `Transformer`.
+        source_ids: (B, S), every row ends with eos and is filled up with padding.
+        decode: the `DecodeConfig`.
+        num_hypotheses: W, how many are wanted; the beam is made as wide, should it be narrower.
+        prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
+    """
+    width = max(decode.beam_width, num_hypotheses)
+    settings = BeamSettings(
+        **IDS,
+        alpha=decode.alpha,
+        no_repeat_ngram=decode.no_repeat_ngram,
+        beam_width=width,
+        num_hypotheses=num_hypotheses,
+    )
+    constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
+    cache = _start_cache(model, source_ids, max_length, width)
+    return beam_search(model.step, model.reorder, cache, constraints, settings, max_length)
+
+
+def sample(model, source_ids, decode, *, seeds, temperature=1.0):
+    """One translation a sentence, drawn from the model. -> Hypotheses
+
+    Args:
+        model: a `Transformer`.
+        source_ids: (B, S), every row ends with eos and is filled up with padding.
+        decode: the `DecodeConfig`; its `top_k` and `top_p` say from how many pieces is drawn.
+        seeds: (B,) or a scalar, integers; a sentence and a seed determine the translation.
+        temperature: (B,) or a scalar; 0 takes the likeliest piece.
+    """
+    settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=decode.no_repeat_ngram)
+    constraints, max_length = _constraints(model, source_ids, decode)
+    cache = _start_cache(model, source_ids, max_length, 1)
+    choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
+    return generate(model.step, cache, choose, constraints, settings, max_length)
+
+
+def token_log_probs(model, source_ids, labels):
+    """log P of every target piece, 0 at padding. (B, S), (B, T) ending with eos -> (B, T) float32
+
+    The logits of a batch may be larger than everything else together, so a few rows are scored at a time.
+    """
+    source_ids = not_empty(source_ids)
+    batch, length = tf.unstack(tf.shape(labels))
+    rows = tf.maximum(1, MAX_LOGITS // tf.maximum(1, length * model.vocab_size))
+    num_slices = tf.maximum(1, (batch + rows - 1) // rows)  # one of no rows, where there are none
+    slices = tf.TensorArray(tf.float32, num_slices, infer_shape=False, element_shape=(None, None))
+
+    def add(i, slices):
+        some = slice(i * rows, (i + 1) * rows)
+        return i + 1, slices.write(i, _slice_log_probs(model, source_ids[some], labels[some]))
+
+    _, slices = tf.while_loop(lambda i, _: i < num_slices, add, (0, slices), parallel_iterations=1)
+    return slices.concat()
+
+
+def _slice_log_probs(model, source_ids, labels):
+    logits = model((source_ids, shifted_right(labels)), training=False)  # (B, T, V)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    return tf.where(labels == PAD_ID, 0.0, -losses)
+
+
+def alignments(model, source_ids, labels):
+    """Who attends to whom when `labels` is written, row t being the step that writes piece t. -> AttentionMaps"""
+    return model.attention_maps(not_empty(source_ids), shifted_right(labels))
+
+
+def shifted_right(labels):
+    """What the decoder reads when it writes `labels`. (B, T) -> (B, T)"""
+    return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
+
+
+def not_empty(ids):
+    """A row of padding alone becomes an empty sentence, so that there is something to attend to. (B, S) -> (B, S)"""
+    ids = tf.pad(ids, [[0, 0], [0, tf.maximum(1 - tf.shape(ids)[1], 0)]], constant_values=PAD_ID)
+    is_empty = tf.reduce_all(ids == PAD_ID, axis=1, keepdims=True)  # (B, 1)
+    return tf.where(is_empty & (tf.range(tf.shape(ids)[1]) == 0), EOS_ID, ids)
+
+
+def longest_input(model, decode):
+    """The most pieces of a source, of a prefix and of a translation to score, end of sentence included."""
+    return min(decode.max_input_length, longest_output(model, decode))
+
+
+def longest_output(model, decode):
+    """The most pieces of a translation, end of sentence included."""
+    wanted = decode.max_input_length + decode.extra_length
+    return min(wanted, model.config.max_positions) if model.config.positions == "learned" else wanted
+
+
+def _constraints(model, source_ids, decode, prefix_ids=None):
+    """What each sentence may have, and the positions there must be room for. -> Constraints, T
+
+    The limit is the length of the input plus `extra_length`, sentence by sentence; of the prefix, where that is longer.
+    """
+    lengths = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32)  # (B,)
+    width, constraints, reach = _width(source_ids), Constraints(lengths), lengths
+    if prefix_ids is not None:
+        prefix_lengths = tf.math.count_nonzero(prefix_ids, axis=1, dtype=tf.int32)
+        constraints = constraints._replace(prefix_ids=prefix_ids, prefix_lengths=prefix_lengths)
+        width, reach = tf.maximum(width, _width(prefix_ids)), tf.maximum(lengths, prefix_lengths)
+    if decode.min_length:
+        constraints = constraints._replace(min_lengths=tf.fill(tf.shape(lengths), decode.min_length))
+    max_length = tf.minimum(width + decode.extra_length, longest_output(model, decode))
+    return constraints._replace(max_lengths=tf.where(lengths == 0, 0, reach + decode.extra_length)), max_length
+
+
+def _width(ids):
+    return tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
+
+
+def _start_cache(model, source_ids, max_length, beam_width):
+    memory, memory_mask = model.encode(not_empty(source_ids))
+    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width)

@@ -1,0 +1,137 @@
+"""Ids in, ids out: the questions that the Translator and the exported model have in common."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import Transformer, inference
+from keras_transformer.config import DecodeConfig
+
+SIZES = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 2}
+VOCAB_SIZE = 31
+DECODE = DecodeConfig(beam_width=3, extra_length=5)
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = Transformer(VOCAB_SIZE, **SIZES)
+    rng = np.random.default_rng(7)
+    for weight in model.trainable_variables:  # larger than at the start, so that hypotheses differ
+        weight.assign(rng.normal(0, 0.7, weight.shape))
+    return model
+
+
+@pytest.fixture
+def source_ids(rng):
+    ids = rng.integers(4, VOCAB_SIZE, (5, 7)).astype(np.int32)
+    for row, length in zip(ids, (7, 3, 1, 5, 0), strict=True):
+        row[max(0, length - 1) :] = 0
+        if length:
+            row[length - 1] = 3
+    return tf.constant(ids)
+
+
+def rows(hypotheses):
+    """The ids of each row's best hypothesis."""
+    return [
+        ids[:length].tolist() for ids, length in zip(hypotheses.ids[:, 0].numpy(), hypotheses.lengths[:, 0].numpy())
+    ]
+
+
+def test_the_log_probabilities_of_a_search_are_those_of_teacher_forcing(model, source_ids):
+    found = inference.search(model, source_ids, DECODE, num_hypotheses=3)
+    for place in range(3):
+        exists = found.lengths[:, place] > 0
+        again = tf.reduce_sum(inference.token_log_probs(model, source_ids, found.ids[:, place]), axis=1)
+        np.testing.assert_allclose(again[exists], found.log_probs[:, place][exists], atol=1e-4)
+    assert (np.diff(found.scores[:-1].numpy(), axis=1) <= 0).all()
+    for ids in found.ids[:-1].numpy():
+        assert len({tuple(row) for row in ids}) == 3  # distinct
+
+
+def test_a_sample_scores_as_teacher_forcing_says_whatever_the_temperature(model, source_ids):
+    found = inference.sample(model, source_ids, DECODE, seeds=tf.range(5), temperature=tf.linspace(0.0, 2.0, 5))
+    again = tf.reduce_sum(inference.token_log_probs(model, source_ids, found.ids[:, 0]), axis=1)
+    np.testing.assert_allclose(again, found.log_probs[:, 0], atol=1e-4)
+
+
+def test_a_sample_without_temperature_is_a_beam_of_one(model, source_ids):
+    drawn = inference.sample(model, source_ids, DECODE, seeds=1, temperature=0.0)
+    best = inference.search(model, source_ids, DECODE.replace(beam_width=1))
+    assert rows(drawn) == rows(best)
+
+
+def test_every_sentence_has_its_own_limit(model, source_ids):
+    lengths = tf.math.count_nonzero(source_ids, axis=1).numpy()
+    found = inference.search(model, source_ids, DECODE.replace(min_length=50))
+    np.testing.assert_array_equal(found.lengths[:, 0], np.where(lengths, lengths + DECODE.extra_length, 0))
+
+
+def test_a_row_of_padding_is_no_sentence(model, source_ids):
+    for found in (
+        inference.search(model, source_ids, DECODE),
+        inference.sample(model, source_ids, DECODE, seeds=0),
+        inference.search(model, source_ids[-1:], DECODE),
+        inference.search(model, tf.zeros((1, 0), tf.int32), DECODE),
+    ):
+        assert found.lengths[-1, 0] == 0 and found.scores[-1, 0] == 0.0 and not found.ids[-1, 0].numpy().any()
+
+
+def test_a_translation_begins_with_its_prefix_and_goes_on_as_alone(model, source_ids):
+    prefix_ids = tf.constant([[5, 6, 7], [8, 0, 0], [9] * 3, [0] * 3, [5, 6, 0]])
+    found = inference.search(model, source_ids, DECODE, prefix_ids=prefix_ids)
+    for row, prefix in zip(rows(found)[:-1], prefix_ids.numpy(), strict=False):
+        prefix = prefix[prefix > 0].tolist()
+        assert row[: len(prefix)] == prefix
+    free = inference.search(model, source_ids, DECODE)
+    assert rows(found)[3] == rows(free)[3] and rows(found)[4] == []
+
+
+def test_a_long_prefix_leaves_room_behind_it(model):
+    prefix_ids = tf.constant([[5] * 20])
+    found = inference.search(model, tf.constant([[7, 3]]), DECODE.replace(min_length=30), prefix_ids=prefix_ids)
+    assert found.lengths[0, 0] == 20 + DECODE.extra_length
+
+
+def test_no_ngram_comes_twice(model, source_ids):
+    for found in (
+        inference.search(model, source_ids, DECODE.replace(no_repeat_ngram=1, min_length=9)),
+        inference.sample(model, source_ids, DECODE.replace(no_repeat_ngram=1, min_length=9), seeds=3),
+    ):
+        for row in rows(found):
+            assert len(set(row)) == len(row)
+
+
+def test_sampling_from_one_piece_is_greedy(model, source_ids):
+    greedy = rows(inference.sample(model, source_ids, DECODE, seeds=0, temperature=0.0))
+    for changes in ({"top_k": 1}, {"top_p": 1e-6}):
+        assert rows(inference.sample(model, source_ids, DECODE.replace(**changes), seeds=5)) == greedy
+
+
+def test_scores_do_not_depend_on_how_many_rows_are_scored_at_a_time(model, source_ids, rng, monkeypatch):
+    labels = tf.constant(rng.integers(4, VOCAB_SIZE, (5, 6)), tf.int32)
+    together = inference.token_log_probs(model, source_ids, labels)
+    monkeypatch.setattr(inference, "MAX_LOGITS", 2 * 6 * VOCAB_SIZE)
+    np.testing.assert_allclose(inference.token_log_probs(model, source_ids, labels), together, atol=1e-5)
+    assert inference.token_log_probs(model, source_ids[:0], labels[:0]).shape == (0, 6)
+
+
+def test_an_alignment_has_every_layer_and_head_and_sums_to_one(model, source_ids):
+    labels = tf.constant([[5, 6, 3]] * 5)
+    maps = inference.alignments(model, source_ids, labels)
+    assert maps.encoder.shape == (1, 5, 3, 7, 7) and maps.decoder.shape == (2, 5, 3, 3, 3)
+    assert maps.cross.shape == (2, 5, 3, 3, 7)
+    np.testing.assert_allclose(tf.reduce_sum(maps.cross, axis=-1), 1.0, atol=1e-5)
+    assert not maps.cross[:, 1, :, :, 3:].numpy().any()  # padding is not attended to
+
+
+def test_learned_positions_limit_input_and_output():
+    model = Transformer(VOCAB_SIZE, positions="learned", max_positions=11, **SIZES)
+    assert inference.longest_input(model, DECODE) == inference.longest_output(model, DECODE) == 11
+    source_ids = tf.constant([[5] * 10 + [3]])
+    assert inference.search(model, source_ids, DECODE.replace(min_length=99)).lengths[0, 0] == 11
+
+
+def test_the_search_is_the_same_under_xla(model, source_ids):
+    compiled = tf.function(lambda ids: inference.search(model, ids, DECODE), jit_compile=True, autograph=False)
+    assert rows(compiled(source_ids)) == rows(inference.search(model, source_ids, DECODE))
