@@ -1,14 +1,21 @@
-"""python -m keras_transformer COMMAND, also installed as the console command keras-transformer."""
+"""python -m keras_transformer COMMAND, also installed as the console command keras-transformer.
+
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C), 141 nobody reads the output any more.
+"""
 
 import argparse
+import os
 import sys
 
-from keras_transformer.commands import evaluate, train, translate
+from keras_transformer.commands import average, evaluate, plot, score, train, translate
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),
     "translate": (translate, "translate lines of text"),
+    "score": (score, "say how likely given translations are"),
     "evaluate": (evaluate, "score translations of a test set"),
+    "average": (average, "make a model of several checkpoints"),
+    "plot": (plot, "draw attention, learning curves, the schedule, the positions"),
 }
 
 
@@ -20,7 +27,17 @@ def main(arguments=None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
-    return options.run(options)
+    try:
+        return options.run(options)
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except (OSError, ValueError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

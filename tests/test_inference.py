@@ -33,9 +33,8 @@ def source_ids(rng):
 
 def rows(hypotheses):
     """The ids of each row's best hypothesis."""
-    return [
-        ids[:length].tolist() for ids, length in zip(hypotheses.ids[:, 0].numpy(), hypotheses.lengths[:, 0].numpy())
-    ]
+    ids, lengths = hypotheses.ids[:, 0].numpy(), hypotheses.lengths[:, 0].numpy()
+    return [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
 
 
 def test_the_log_probabilities_of_a_search_are_those_of_teacher_forcing(model, source_ids):

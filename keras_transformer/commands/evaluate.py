@@ -1,11 +1,10 @@
 """keras-transformer evaluate: translates a test set, or takes translations, and scores them."""
 
 import platform
-import sys
 import time
 from pathlib import Path
 
-from keras_transformer.commands.translate import read_lines
+from keras_transformer.commands.lines import read_lines
 
 FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
 
@@ -27,13 +26,9 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    try:
-        evaluation, hypotheses = evaluate(options)
-        print(evaluation.to_text())
-        _write(options, evaluation, hypotheses)
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    evaluation, hypotheses = evaluate(options)
+    print(evaluation.to_text())
+    _write(options, evaluation, hypotheses)
     return 0
 
 
@@ -44,7 +39,7 @@ def evaluate(options):
     sources, references = _test_set(options)
     about = {"title": f"Evaluation of {options.hypotheses or options.workdir}"}
     if options.hypotheses:
-        hypotheses = read_lines(options.hypotheses)
+        hypotheses = list(read_lines(options.hypotheses))
     else:
         hypotheses, speed = _translate(options.workdir, sources)
         about |= speed
@@ -52,7 +47,7 @@ def evaluate(options):
         sources,
         hypotheses,
         references,
-        other=read_lines(options.other) if options.other else None,
+        other=list(read_lines(options.other)) if options.other else None,
         about=evaluation.About(**about),
         lowercase=options.lowercase,
         pretokenized=options.pretokenized,
@@ -64,7 +59,7 @@ def _test_set(options):
     if bool(options.source) != bool(options.reference):
         raise ValueError("--source and --reference belong together. Received: one of them.")
     if options.source:
-        return read_lines(options.source), read_lines(options.reference)
+        return list(read_lines(options.source)), list(read_lines(options.reference))
     from keras_transformer.data.sources import read_pairs, splits
     from keras_transformer.training.workdir import Workdir
 

@@ -1,48 +1,95 @@
 """keras-transformer translate: lines in, as many lines out."""
 
+import contextlib
+import json
 import sys
+
+from keras_transformer.commands.lines import at_terminal, chunks, count_lines, open_output, read_lines
+from keras_transformer.recipes import parse_decode
+
+BUFFER_LINES = 4096  # sorted by length and translated together
+
+EPILOG = """\
+One line in is one line out, whatever it holds; a blank line gives an empty one. Translations go to standard output,
+everything else to standard error. A program that waits for each answer needs --buffer-lines 1."""
 
 
 def add_arguments(parser):
+    parser.epilog = EPILOG
     parser.add_argument(
         "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a finished run (%(default)s)"
     )
     parser.add_argument("--input", metavar="FILE", help="text, a sentence a line; standard input without it")
     parser.add_argument("--output", metavar="FILE", help="where the translations go; standard output without it")
-    parser.add_argument("--beam-width", type=int, metavar="W", help="width of the beam; the run's own without it")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--nbest", metavar="N", type=_positive, help="the N best and their scores, a JSON object a line")
+    kind.add_argument("--sample", metavar="SEED", type=int, help="a random translation; the same for the same seed")
+    parser.add_argument("--temperature", metavar="T", type=float, default=1.0, help="of --sample (%(default)s)")
+    parser.add_argument(
+        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
+    )
+    parser.add_argument(
+        "--buffer-lines",
+        metavar="N",
+        type=_positive,
+        help=f"lines that are sorted and translated together (1 at a terminal, else {BUFFER_LINES})",
+    )
+
+
+def _positive(text):
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_positive.__name__ = "positive integer"  # as argparse calls it in its message
 
 
 def run(options) -> int:
     from keras_transformer.translator import Translator
 
-    changes = {} if options.beam_width is None else {"beam_width": options.beam_width}
-    try:
-        translator = Translator.load(options.workdir, **changes)
-        lines = read_lines(options.input)
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    write_lines(options.output, translator.translate(lines))
+    translator = Translator.load(options.workdir, **parse_decode(options.set))
+    answers, first = answering(translator, options), 0
+    typed = options.input is None and at_terminal()
+    num_lines = options.buffer_lines or (1 if typed else BUFFER_LINES)
+    with open_output(options.output, options.input) as write, _progress(options, typed) as count:
+        for chunk in chunks(zip(read_lines(options.input)), num_lines):
+            lines = [line for (line,) in chunk]
+            write(answers(lines, first))
+            first += len(lines)
+            count(len(lines))
     return 0
 
 
-def read_lines(path):
-    """The lines of a file, or of standard input: \\n or \\r\\n ends one, and bytes that are not UTF-8 become U+FFFD."""
-    if path is None:
-        data = sys.stdin.buffer.read()
-    else:
-        with open(path, "rb") as file:
-            data = file.read()
-    lines = data.decode("utf-8-sig", errors="replace").split("\n")
-    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+def answering(translator, options):
+    """The function that gives the output line of every input line; `first` is the number of the first of them."""
+    if options.nbest:
+        return lambda lines, first: map(_as_json, translator.translate_nbest(lines, options.nbest))
+    if options.sample is not None:
+
+        def draw(lines, first):
+            seeds = [options.sample + first + i for i in range(len(lines))]
+            return [drawn.text for drawn in translator.sample(lines, seeds, options.temperature)]
+
+        return draw
+    return lambda lines, first: translator.translate(lines)
 
 
-def write_lines(path, lines):
-    """One line each; a line break inside a translation, which no model should make, becomes a blank."""
-    text = "".join(" ".join(line.split("\n")) + "\n" for line in lines).encode()
-    if path is None:
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-    else:
-        with open(path, "wb") as file:
-            file.write(text)
+def _as_json(translations):
+    return json.dumps({"translations": [found._asdict() for found in translations]}, ensure_ascii=False)
+
+
+def _progress(options, typed):
+    """Counts lines on standard error, unless a person is typing or reading there."""
+    if typed or (options.output is None and sys.stdout.isatty()):
+        return contextlib.nullcontext(lambda number: None)
+    from keras_transformer.data.progress import Progress
+
+    return _counting(Progress("Translating", "lines", count_lines(options.input)))
+
+
+@contextlib.contextmanager
+def _counting(progress):
+    with progress:
+        yield progress.add

@@ -51,19 +51,9 @@ class Run:
         self.plan = self._plan(self.data.train, shuffle=True)
         self.report(self.plan.describe())
         with self.strategy.scope():
-            self.trainee = Trainee(self._transformer(), config.train)
+            self.trainee = Trainee(new_transformer(config, self.data.tokenizers), config.train)
         self.judge = self._judge()
         self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
-
-    def _transformer(self):
-        tokenizers = self.data.tokenizers
-        return Transformer(
-            tokenizers.target.vocab_size,
-            source_vocab_size=tokenizers.source.vocab_size,
-            name="transformer",
-            dtype=self.config.train.precision,
-            **self.config.model.to_dict(),
-        )
 
     def _plan(self, corpus, shuffle):
         train = self.config.train
@@ -81,7 +71,8 @@ class Run:
 
     def _judge(self):
         """A model of its own for validation, on one device."""
-        translator = Translator(self._transformer(), self.data.tokenizers, self.config.decode)
+        tokenizers = self.data.tokenizers
+        translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode)
         texts = self.data.valid_text[: self.config.train.valid_sentences]
         plan = self._plan(self.data.valid, shuffle=False)
         smoothing, lowercase = self.config.train.label_smoothing, self.config.data.lowercase
@@ -145,6 +136,17 @@ class Run:
             return finish(self, step)
         self.report(f"Finished at step {step}: {self.workdir.model_path}")
         return metadata
+
+
+def new_transformer(config: Config, tokenizers):
+    """The model of `config` before the first step."""
+    return Transformer(
+        tokenizers.target.vocab_size,
+        source_vocab_size=tokenizers.source.vocab_size,
+        name="transformer",
+        dtype=config.train.precision,
+        **config.model.to_dict(),
+    )
 
 
 def train(config: Config, workdir) -> Result:

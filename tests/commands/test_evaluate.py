@@ -1,17 +1,14 @@
 """Scores of a test set, from a run or from files."""
 
-import argparse
 import json
 
 import pytest
 
-from keras_transformer.commands import evaluate
+from keras_transformer.__main__ import main
 
 
 def run(*arguments):
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    return evaluate.run(parser.parse_args([str(argument) for argument in arguments]))
+    return main(["evaluate", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -1,56 +1,140 @@
 """One line in, one line out."""
 
-import argparse
-import io
+import json
+import os
+import signal
+import subprocess
 import sys
-from types import SimpleNamespace
+import time
 
 import pytest
 
-from keras_transformer.commands import translate
+from keras_transformer.__main__ import main
 from keras_transformer.translator import Translator
+
+LINES = [b"Anna sleeps.", b"", b"  ", "The\u2028dog.".encode(), b"\x00", b"\xff\xfe", b"the dog " * 131_072, b"Tom!"]
 
 
 def run(workdir, *arguments):
-    parser = argparse.ArgumentParser()
-    translate.add_arguments(parser)
-    return translate.run(parser.parse_args(["--workdir", str(workdir), *arguments]))
+    return main(["translate", "--workdir", str(workdir), *map(str, arguments)])
 
 
-def test_files_are_translated_line_by_line(finished_run, tmp_path):
+@pytest.fixture(scope="module")
+def translator(finished_run):
+    return Translator.load(finished_run)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"\r\n".join(LINES))  # no end of the last line
+    return path
+
+
+def test_there_is_a_line_for_every_line_whatever_it_holds(finished_run, translator, source, tmp_path):
+    target = tmp_path / "out.txt"
+    assert run(finished_run, "--input", source, "--output", target) == 0
+    found = target.read_bytes().decode().split("\n")
+    assert len(found) == len(LINES) + 1 and found[-1] == found[1] == found[2] == ""
+    assert [found[0], found[7]] == translator.translate(["Anna sleeps.", "Tom!"])
+
+
+def test_the_size_of_the_buffer_changes_nothing(finished_run, tmp_path):
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_bytes("Anna sleeps.\n\n  \nThe\u2028dog.\r\nno last newline \xe9".encode("latin-1", "replace"))
-    assert run(finished_run, "--input", str(source), "--output", str(target)) == 0
-    lines = target.read_bytes().split(b"\n")
-    assert len(lines) == 6 and lines[-1] == b"" and lines[1] == lines[2] == b""
+    source.write_text("".join(f"Anna sees {n} dogs.\n" for n in range(11)))
+    found = set()
+    for size in (1, 4, 4096):
+        assert run(finished_run, "--input", source, "--output", target, "--buffer-lines", size) == 0
+        found.add(target.read_text())
+    assert len(found) == 1
 
 
-def test_standard_input_goes_to_standard_output(finished_run, monkeypatch):
-    standard_input = SimpleNamespace(buffer=io.BytesIO(b"Anna sleeps.\nAnna sleeps.\n"))
-    standard_output = SimpleNamespace(buffer=io.BytesIO())
-    monkeypatch.setattr(sys, "stdin", standard_input)
-    monkeypatch.setattr(sys, "stdout", standard_output)
-    assert run(finished_run) == 0
-    expected = Translator.load(finished_run).translate(["Anna sleeps."])[0]
-    assert standard_output.buffer.getvalue().decode() == f"{expected}\n{expected}\n"
+def test_the_best_come_as_json_with_their_scores(finished_run, translator, source, capsysbinary):
+    assert run(finished_run, "--input", source, "--nbest", 2) == 0
+    found = [json.loads(line)["translations"] for line in capsysbinary.readouterr().out.splitlines()]
+    assert len(found) == len(LINES)
+    assert [one["text"] for one in found[0]] == [one.text for one in translator.translate_nbest(["Anna sleeps."], 2)[0]]
+    assert found[1] == [{"text": "", "score": 0.0, "log_prob": 0.0}]
+
+
+def test_a_sample_repeats_and_does_not_depend_on_the_buffer(finished_run, tmp_path, capsysbinary):
+    source = tmp_path / "in.txt"
+    source.write_text("Anna sleeps.\n" * 5)
+    said = []
+    for arguments in (("--sample", 7), ("--sample", 7, "--buffer-lines", 2), ("--sample", 99)):
+        assert run(finished_run, "--input", source, *arguments) == 0
+        said.append(capsysbinary.readouterr().out)
+    assert said[0] == said[1] != said[2]
+    assert len(set(said[0].splitlines())) > 1
+
+
+def test_the_search_can_be_changed(finished_run, tmp_path, capsysbinary):
+    source = tmp_path / "in.txt"
+    source.write_text("Anna sleeps.\n")
+    assert run(finished_run, "--input", source, "--set", "decode.beam_width=1") == 0
+    expected = Translator.load(finished_run, beam_width=1).translate(["Anna sleeps."])[0]
+    assert capsysbinary.readouterr().out.decode() == expected + "\n"
 
 
 @pytest.mark.parametrize(
-    "text, lines",
+    "arguments, message",
     [
-        (b"", []),
-        (b"\n", [""]),
-        (b"a\n\nb", ["a", "", "b"]),
-        (b"\xff\n", ["\ufffd"]),
-        (b"\xef\xbb\xbfa\r\nb\r\n", ["a", "b"]),
+        (["--set", "train.steps=1"], "decode.FIELD=VALUE"),
+        (["--set", "decode.beam_with=1"], "Did you mean `beam_width`"),
+        (["--input", "/nowhere"], "No such file"),
     ],
 )
-def test_lines_end_with_newlines_alone(tmp_path, text, lines):
-    path = tmp_path / "in.txt"
-    path.write_bytes(text)
-    assert translate.read_lines(str(path)) == lines
+def test_what_is_wrong_is_said_in_one_line(finished_run, arguments, message, capsys):
+    assert run(finished_run, *arguments) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and message in err and err.count("\n") == 1
 
 
-def test_a_folder_without_a_model_is_an_error_in_one_line(tmp_path, capsys):
+def test_a_folder_without_a_model_is_an_error(tmp_path, capsys):
     assert run(tmp_path) == 1
     assert "model.keras" in capsys.readouterr().err
+
+
+# --- as a process
+
+
+@pytest.fixture
+def process(finished_run):
+    command = [sys.executable, "-m", "keras_transformer", "translate", "--workdir", finished_run, "--buffer-lines", "1"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}) as process:
+        yield process
+        process.kill()
+
+
+def complaints(process):
+    """What was said on standard error, without TensorFlow's own lines."""
+    lines = process.stderr.read().decode().splitlines()
+    return [line for line in lines if "Error" in line or "Traceback" in line]
+
+
+def test_every_line_is_answered_at_once_without_a_buffer_and_ctrl_c_is_quiet(process, translator):
+    for text in ("Anna sleeps.", "Tom!"):
+        process.stdin.write(text.encode() + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline().decode() == translator.translate([text])[0] + "\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert not complaints(process)
+
+
+def test_a_reader_that_leaves_is_no_drama(process):
+    process.stdin.write(b"Anna sleeps.\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    process.stdout.close()
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            process.stdin.write(b"Anna sleeps.\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            break
+        time.sleep(0.1)
+    assert process.wait(timeout=60) == 141
+    assert not complaints(process)

@@ -1,0 +1,61 @@
+"""keras-transformer average: a model of several checkpoints of a run, Section 6.1."""
+
+import shutil
+from pathlib import Path
+
+EPILOG = """\
+The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run
+itself stays as it is."""
+
+
+def add_arguments(parser):
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a run, which need not be finished"
+    )
+    parser.add_argument("--last", metavar="N", type=int, help="how many of the newest checkpoints (all)")
+    parser.add_argument("--checkpoints", metavar="FILE", nargs="+", help="these checkpoints instead")
+    parser.add_argument("--to", metavar="FOLDER", required=True, help="the new folder of the averaged model")
+
+
+def run(options) -> int:
+    from keras_transformer.data.records import write_json
+    from keras_transformer.tokenizer import Tokenizers
+    from keras_transformer.training.checkpoints import average_weights, set_weights
+    from keras_transformer.training.finish import save_model
+    from keras_transformer.training.trainer import new_transformer
+    from keras_transformer.training.workdir import Workdir
+
+    source, target = Workdir(options.workdir), Workdir(options.to)
+    config, paths = source.load_config(), _chosen(source, options)
+    if target.path.exists() and any(target.path.iterdir()):
+        raise ValueError(f"--to must be a new or empty folder. Received: {target.path}.")
+    tokenizers = Tokenizers.load(source.path)
+    model = new_transformer(config, tokenizers)
+    set_weights(model, average_weights(paths))
+    target.path.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source.config_path, target.config_path)
+    tokenizers.save(target.path)
+    save_model(model, target.model_path)
+    names = [path.name for path in paths]
+    write_json(target.metadata_path, {"weights": f"average of {len(paths)}", "checkpoints": names})
+    print(f"{target.model_path}: average of {', '.join(names)}")
+    return 0
+
+
+def _chosen(workdir, options):
+    """The checkpoints that are averaged, all of them whole."""
+    from keras_transformer.training.checkpoints import Checkpoints, whole
+
+    if options.checkpoints and options.last is not None:
+        raise ValueError("Expected --last or --checkpoints. Received: both.")
+    if options.last is not None and options.last < 1:
+        raise ValueError(f"--last must be at least 1. Received: {options.last}.")
+    paths = [Path(path) for path in options.checkpoints or ()] or Checkpoints(workdir.checkpoints, keep=1).regular()
+    paths = paths[-(options.last or len(paths)) :]
+    if not paths or len(paths) < (options.last or 0):
+        raise ValueError(f"Expected {options.last or 'some'} checkpoints. {len(paths)} in {workdir.checkpoints}.")
+    damaged = []
+    if len(whole(paths, damaged.append)) < len(paths):
+        raise ValueError(" ".join(damaged))
+    return paths

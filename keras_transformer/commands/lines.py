@@ -1,0 +1,82 @@
+"""Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
+
+A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end. What
+a line has beyond `MAX_LINE` bytes is left out, and that is said.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+MAX_LINE = 2**24  # bytes of a line that are read
+MAX_CHUNK = 2**25  # characters of the lines that are handed on together
+
+
+def read_lines(path) -> Iterator[str]:
+    """The lines of a file, or of standard input where `path` is None."""
+    with open_input(path) as file:
+        encoding = "utf-8-sig"  # a byte order mark may stand at the very start
+        while line := file.readline(MAX_LINE):
+            if not line.endswith(b"\n") and len(line) == MAX_LINE:
+                _skip(file)
+            yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, errors="replace")
+            encoding = "utf-8"
+
+
+def _skip(file):
+    """Reads on to the end of the line."""
+    print(f"A line has more than {MAX_LINE:,} bytes; the rest of it is not read.", file=sys.stderr)
+    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+        pass
+
+
+def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tuple[str, ...]]]:
+    """The rows, tuples of strings, some at a time: at most `num_rows`, fewer where they are long."""
+    chunk, size = [], 0
+    for row in rows:
+        chunk.append(row)
+        size += sum(map(len, row))
+        if len(chunk) >= num_rows or size >= MAX_CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def open_input(path):
+    return contextlib.nullcontext(sys.stdin.buffer) if path is None else open(path, "rb")
+
+
+@contextlib.contextmanager
+def open_output(path, *inputs):
+    """A function that writes lines to a file, or to standard output where `path` is None, and does not keep them.
+
+    Args:
+        path: of the output.
+        *inputs: paths of what is read meanwhile; None for standard input. The output may not be one of them.
+    """
+    for other in inputs:
+        if path and other and Path(path).exists() and Path(path).samefile(other):
+            raise ValueError(f"The output must be another file than the input. Received: {path} for both.")
+    with contextlib.nullcontext(sys.stdout.buffer) if path is None else open(path, "wb") as file:
+
+        def write(lines: Iterable[str]):
+            for line in lines:
+                file.write(" ".join(line.split("\n")).encode("utf-8", errors="replace") + b"\n")
+            file.flush()
+
+        yield write
+
+
+def count_lines(path) -> int | None:
+    """How many lines a file has; None where only reading would tell (standard input, a pipe)."""
+    if path is None or not Path(path).is_file():
+        return None
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+
+
+def at_terminal() -> bool:
+    """Whether a person types the input, and waits for the answer to every line."""
+    return sys.stdin is not None and sys.stdin.isatty()

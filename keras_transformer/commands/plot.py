@@ -1,0 +1,97 @@
+"""keras-transformer plot: pictures of a run and of what its model does."""
+
+from pathlib import Path
+
+EPILOG = """\
+attention    who attends to whom in one sentence: encoder, decoder and cross attention (--source, --target, --layer),
+             with --heads the cross attention of every head
+curve        loss, perplexity, BLEU, learning rate and speed against the steps
+schedule     the learning rate of every step
+positions    the encodings of the positions and how similar they are"""
+
+
+def add_arguments(parser):
+    from argparse import RawDescriptionHelpFormatter
+
+    parser.epilog, parser.formatter_class = EPILOG, RawDescriptionHelpFormatter
+    parser.add_argument("kind", choices=sorted(KINDS), help="what is shown")
+    parser.add_argument("--workdir", metavar="FOLDER", default="runs/demo", help="folder of a run (%(default)s)")
+    parser.add_argument("--output", metavar="FILE", help="the picture, PNG (KIND.png)")
+    parser.add_argument("--source", metavar="TEXT", help="of attention: the sentence that is read")
+    parser.add_argument("--target", metavar="TEXT", help="of attention: what is written (the best translation)")
+    parser.add_argument("--layer", metavar="N", type=int, help="of attention: 1, 2, ... (the mean of all)")
+    parser.add_argument("--heads", action="store_true", help="of attention: head by head")
+
+
+def run(options) -> int:
+    path = Path(options.output or f"{options.kind}.png")
+    KINDS[options.kind](options, path)
+    print(path)
+    return 0
+
+
+def _attention(options, path):
+    from keras_transformer import plots
+    from keras_transformer.translator import Translator
+
+    if not (options.source or "").strip():
+        raise ValueError('plot attention needs a sentence: --source "...". Received: none.')
+    translator = Translator.load(options.workdir)
+    target = options.target if options.target is not None else translator.translate([options.source])[0]
+    (alignment,) = translator.align([options.source], [target])
+    layer = _layer(options.layer, len(alignment.maps.cross))
+    title = f"{options.source} → {target}"
+    if not options.heads:
+        pieces = alignment.source_pieces, alignment.target_pieces
+        return plots.attention_of_sentence(alignment.maps, *pieces, path, layer=layer, title=title)
+    weights = alignment.maps.cross.mean(axis=0) if layer is None else alignment.maps.cross[layer]  # (H, T, S)
+    return plots.attention(weights, alignment.target_pieces, alignment.source_pieces, path, title=title)
+
+
+def _layer(number, num_layers):
+    """The index of a layer that is counted from 1."""
+    if number is not None and not 1 <= number <= num_layers:
+        raise ValueError(f"--layer must be between 1 and {num_layers}. Received: {number}.")
+    return None if number is None else number - 1
+
+
+def _curve(options, path):
+    from keras_transformer import plots
+    from keras_transformer.training.journal import read_log
+    from keras_transformer.training.workdir import Workdir
+
+    plots.learning_curve(read_log(Workdir(options.workdir).log_path), path)
+
+
+def _schedule(options, path):
+    import numpy as np
+
+    from keras_transformer import TransformerSchedule, plots
+
+    config = _config(options)
+    train = config.train
+    schedule = TransformerSchedule(config.model.d_model, train.warmup_steps, train.learning_rate_scale)
+    plots.schedule(np.asarray(schedule(np.arange(train.steps))), path)
+
+
+def _positions(options, path):
+    import numpy as np
+
+    from keras_transformer import plots
+    from keras_transformer.layers.embedding import sinusoidal_positions
+    from keras_transformer.translator import Translator
+
+    config = _config(options)
+    if config.model.positions == "learned":
+        plots.positions(Translator.load(options.workdir).model.source_positions.weights[0].numpy(), path)
+    else:
+        plots.positions(np.asarray(sinusoidal_positions(np.arange(128), config.model.d_model)), path)
+
+
+def _config(options):
+    from keras_transformer.training.workdir import Workdir
+
+    return Workdir(options.workdir).load_config()
+
+
+KINDS = {"attention": _attention, "curve": _curve, "schedule": _schedule, "positions": _positions}

@@ -1,0 +1,73 @@
+"""keras-transformer score: how likely the model finds given translations."""
+
+import json
+from itertools import zip_longest
+
+from keras_transformer.commands.lines import chunks, open_output, read_lines
+from keras_transformer.recipes import parse_decode
+
+BUFFER_LINES = 4096
+EPILOG = """\
+Pairs come from two files, or from one with a pair a line, SOURCE TAB TARGET (standard input without any). A line of
+output is the log-probability of all pieces of the target, end of sentence included; with --json an object with the
+score that the search sorts by, the pieces and the log-probability of each."""
+
+
+def add_arguments(parser):
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a finished run (%(default)s)"
+    )
+    parser.add_argument("--source", metavar="FILE", help="sentences, a line each")
+    parser.add_argument("--target", metavar="FILE", help="their translations, a line each")
+    parser.add_argument("--input", metavar="FILE", help="instead of both: SOURCE TAB TARGET, a pair a line")
+    parser.add_argument("--output", metavar="FILE", help="where the scores go; standard output without it")
+    parser.add_argument("--json", action="store_true", help="every piece, a JSON object a line")
+    parser.add_argument(
+        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the length penalty (alpha)"
+    )
+
+
+def run(options) -> int:
+    from keras_transformer.translator import Translator
+
+    pairs = _pairs(options)
+    translator = Translator.load(options.workdir, **parse_decode(options.set))
+    with open_output(options.output, options.source, options.target, options.input) as write:
+        for chunk in chunks(pairs, BUFFER_LINES):
+            write(map(_as_json if options.json else _as_number, translator.score(*zip(*chunk, strict=True))))
+    return 0
+
+
+def _as_number(scored):
+    return f"{scored.log_prob:.6f}"
+
+
+def _as_json(scored):
+    return json.dumps(scored._asdict(), ensure_ascii=False)
+
+
+def _pairs(options):
+    """(source, target) after (source, target)."""
+    if not (options.source or options.target):
+        return _of_one_file(options.input)
+    if not (options.source and options.target) or options.input:
+        raise ValueError("Expected --source and --target, or --input alone. Received: another mixture of these.")
+    return _of_two_files(options.source, options.target)
+
+
+def _of_two_files(source, target):
+    files = read_lines(source), read_lines(target)
+    for number, pair in enumerate(zip_longest(*files)):
+        if None in pair:
+            shorter = (source, target)[pair.index(None)]
+            raise ValueError(f"--source and --target must have as many lines. Received: {shorter} ends after {number}.")
+        yield pair
+
+
+def _of_one_file(path):
+    for number, line in enumerate(read_lines(path), start=1):
+        pair = tuple(line.split("\t"))
+        if len(pair) != 2:
+            raise ValueError(f"Line {number} must be SOURCE TAB TARGET. Received: {len(pair)} columns.")
+        yield pair

@@ -1,0 +1,50 @@
+"""A model of several checkpoints."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.__main__ import main
+from keras_transformer.training.checkpoints import Checkpoints, read_arrays
+from keras_transformer.translator import Translator
+
+
+def test_the_weights_are_the_mean_and_the_folder_can_be_used(finished_run, tmp_path, capsys):
+    paths = Checkpoints(finished_run / "checkpoints", keep=1).regular()
+    assert main(["average", "--workdir", str(finished_run), "--to", str(tmp_path / "average")]) == 0
+    assert paths[0].name in capsys.readouterr().out
+    translator = Translator.load(tmp_path / "average")
+    checkpoints = [read_arrays(path).arrays for path in paths]
+    for variable in translator.model.trainable_variables:
+        mean = np.mean([arrays[f"model/{variable.path}"] for arrays in checkpoints], axis=0, dtype=np.float64)
+        np.testing.assert_allclose(variable.numpy(), mean, atol=1e-7)
+    assert len(translator.translate(["Anna sleeps."])) == 1
+
+
+def test_a_checkpoint_can_be_named(finished_run, tmp_path):
+    last = Checkpoints(finished_run / "checkpoints", keep=1).regular()[-1]
+    for name, arguments in {"a": ["--last", "1"], "b": ["--checkpoints", str(last)]}.items():
+        assert main(["average", "--workdir", str(finished_run), "--to", str(tmp_path / name), *arguments]) == 0
+    weights = [Translator.load(tmp_path / name).model.get_weights() for name in "ab"]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--last", "99"], "Expected 99 checkpoints"),
+        (["--last", "0"], "at least 1"),
+        (["--checkpoints", "/nowhere.npz"], "is damaged"),
+        (["--last", "1", "--checkpoints", "x"], "both"),
+    ],
+)
+def test_what_is_missing_is_said_and_nothing_is_written(finished_run, tmp_path, arguments, message, capsys):
+    target = tmp_path / "average"
+    assert main(["average", "--workdir", str(finished_run), "--to", str(target), *arguments]) == 1
+    assert message in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(finished_run, capsys):
+    assert main(["average", "--workdir", str(finished_run), "--to", str(finished_run)]) == 1
+    assert "new or empty folder" in capsys.readouterr().err

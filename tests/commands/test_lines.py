@@ -1,0 +1,67 @@
+"""Lines in, lines out."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from keras_transformer.commands import lines
+from keras_transformer.commands.lines import chunks, count_lines, open_output, read_lines
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"\xff\n", ["\ufffd"]),
+        (b"\xef\xbb\xbfa\r\nb\r\n", ["a", "b"]),
+        (b"a\rb\x0bc\x0cd\x1ee\xc2\x85f\xe2\x80\xa8g\n", ["a\rb\x0bc\x0cd\x1ee\x85f\u2028g"]),
+        (b"\x00\n", ["\x00"]),
+        (b"a\r\r\n", ["a\r"]),
+    ],
+)
+def test_lines_end_with_newlines_alone(tmp_path, text, expected):
+    path = tmp_path / "in.txt"
+    path.write_bytes(text)
+    assert list(read_lines(str(path))) == expected
+    assert count_lines(path) == text.count(b"\n")
+
+
+def test_standard_input_is_read_without_a_path(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\nb")))
+    assert list(read_lines(None)) == ["a", "b"]
+    assert count_lines(None) is None
+
+
+def test_the_rest_of_an_endless_line_is_left_out_and_the_next_line_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lines, "MAX_LINE", 7)
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"a" * 50 + b"\n" + b"b" * 6 + b"\nc\n" + b"d" * 9)
+    assert list(read_lines(path)) == ["a" * 7, "b" * 6, "c", "d" * 7]
+    assert capsys.readouterr().err.count("more than 7 bytes") == 2
+
+
+def test_chunks_are_limited_in_rows_and_in_characters(monkeypatch):
+    monkeypatch.setattr(lines, "MAX_CHUNK", 10)
+    rows = [("ab",)] * 7 + [("x" * 50,)] * 2
+    assert [len(chunk) for chunk in chunks(rows, 3)] == [3, 3, 2, 1]
+    assert [row for chunk in chunks(rows, 3) for row in chunk] == rows
+    assert list(chunks([], 3)) == []
+
+
+def test_what_is_written_is_one_line_each(tmp_path):
+    path = tmp_path / "out.txt"
+    with open_output(path, None) as write:
+        write(["a\nb", "", "\ud800 ä"])
+    assert path.read_bytes() == "a b\n\n? ä\n".encode()
+
+
+def test_a_file_is_not_written_while_it_is_read(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("precious\n")
+    with pytest.raises(ValueError, match="another file"), open_output(str(path), str(tmp_path / "." / "text")):
+        pass
+    assert path.read_text() == "precious\n"

@@ -1,0 +1,36 @@
+"""Pictures of a run."""
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="pictures need the extra plots")
+
+from keras_transformer.__main__ import main
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["curve"],
+        ["schedule"],
+        ["positions"],
+        ["attention", "--source", "Anna sleeps."],
+        ["attention", "--source", "Anna sleeps.", "--target", "Anna schläft.", "--layer", "1", "--heads"],
+    ],
+)
+def test_every_kind_is_a_png(finished_run, tmp_path, arguments, capsys):
+    path = tmp_path / "picture.png"
+    assert main(["plot", *arguments, "--workdir", str(finished_run), "--output", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5_000
+    assert capsys.readouterr().out == f"{path}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["attention"], "needs a sentence"),
+        (["attention", "--source", "a", "--layer", "9"], "must be between 1 and"),
+    ],
+)
+def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, capsys):
+    assert main(["plot", *arguments, "--workdir", str(finished_run), "--output", str(tmp_path / "x")]) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""How likely given translations are."""
+
+import json
+
+import pytest
+
+from keras_transformer.__main__ import main
+from keras_transformer.translator import Translator
+
+SOURCES = ["Anna sleeps.", "", "Tom sees the dog."]
+TARGETS = ["Anna schläft.", "etwas", ""]
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "a").write_text("".join(line + "\n" for line in SOURCES))
+    (tmp_path / "b").write_text("".join(line + "\n" for line in TARGETS))
+    (tmp_path / "both").write_text("".join(f"{a}\t{b}\n" for a, b in zip(SOURCES, TARGETS, strict=True)))
+    return tmp_path
+
+
+def test_two_files_and_one_of_pairs_say_the_same(finished_run, files, capsysbinary):
+    said = []
+    for arguments in (("--source", files / "a", "--target", files / "b"), ("--input", files / "both")):
+        assert main(["score", "--workdir", str(finished_run), *map(str, arguments)]) == 0
+        said.append(capsysbinary.readouterr().out)
+    assert said[0] == said[1]
+    expected = Translator.load(finished_run).score(SOURCES, TARGETS)
+    assert [float(line) for line in said[0].split()] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
+
+
+def test_every_piece_has_its_score_as_json(finished_run, files, capsysbinary):
+    assert main(["score", "--workdir", str(finished_run), "--input", str(files / "both"), "--json"]) == 0
+    for line in capsysbinary.readouterr().out.splitlines():
+        found = json.loads(line)
+        assert len(found["pieces"]) == len(found["log_probs"])
+        assert sum(found["log_probs"]) == pytest.approx(found["log_prob"], abs=1e-4)
+
+
+def test_pairs_that_do_not_fit_are_an_error(finished_run, files, capsys):
+    (files / "short").write_text("one\n")
+    (files / "odd").write_text("a\tb\nonly one\n")
+    for arguments, message in [
+        (("--source", files / "a", "--target", files / "short"), "short ends after 1"),
+        (("--input", files / "odd"), "Line 2 must be SOURCE TAB TARGET. Received: 1 columns"),
+        (("--source", files / "a"), "--source and --target"),
+    ]:
+        assert main(["score", "--workdir", str(finished_run), *map(str, arguments)]) == 1
+        assert message in capsys.readouterr().err
