@@ -3,10 +3,12 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.python.framework import op_def_registry
 
-from export import saved_model
+from export.contents import operations
 from export.module import Limits, ServingTranslator
 from keras_transformer import Transformer
 from keras_transformer.config import DecodeConfig
@@ -39,7 +41,9 @@ def decoded(texts):
 
 
 def test_there_is_a_signature_for_everything(signatures):
-    assert set(signatures) == {"serving_default", "translate_nbest", "score", "translate_ids"}
+    assert set(signatures) == {
+        "serving_default", "translate_nbest", "translate_prefix", "sample", "score", "align", "translate_ids",
+    }  # fmt: skip
 
 
 def test_the_translations_are_those_of_the_translator(signatures, translator):
@@ -82,17 +86,76 @@ def test_ids_that_do_not_exist_are_unknown(signatures):
     assert np.ptp(answer["score"]) < 1e-5 and (answer["ids"] == answer["ids"][0]).all()
 
 
-def test_the_log_probability_is_that_of_the_model(signatures, translator):
-    sources, targets = SENTENCES, ["der Hund", "ein kleines Haus ist hier .", "", "x"]
-    answer = signatures["score"](source=strings(sources), target=strings(targets))
-    encode = translator.tokenizers.source.encode, translator.tokenizers.target.encode
-    for i, (source, target) in enumerate(
-        zip(*(side([*texts]) for side, texts in zip(encode, (sources, targets), strict=True)), strict=True)
-    ):
-        logits = translator.model((tf.constant([source]), tf.constant([[2, *target[:-1]]])))
-        log_probs = tf.nn.log_softmax(logits)[0].numpy()[np.arange(len(target)), target]
-        assert answer["num_tokens"][i] == len(target)
-        assert answer["log_prob"][i] == pytest.approx(log_probs.sum(), abs=1e-3)
+def test_scores_are_those_of_the_translator_piece_by_piece(signatures, translator):
+    targets = ["der Hund", "ein kleines Haus ist hier .", "", "x"]
+    answer = signatures["score"](source=strings(SENTENCES), target=strings(targets))
+    for i, expected in enumerate(translator.score(SENTENCES, targets)):
+        assert answer["num_tokens"][i] == len(expected.pieces)
+        assert answer["log_prob"][i] == pytest.approx(expected.log_prob, abs=1e-3)
+        assert answer["score"][i] == pytest.approx(expected.score, abs=1e-3)
+        log_probs = answer["token_log_probs"][i]
+        np.testing.assert_allclose(log_probs[: len(expected.pieces)], expected.log_probs, atol=1e-4)
+        assert not log_probs[len(expected.pieces) :].any()
+
+
+def test_what_the_search_says_of_a_translation_scoring_says_too(rng):
+    """The prefix makes sure that the text is cut into the pieces that the search has written."""
+    tokenizer = Tokenizer.train(SENTENCES, vocab_size=31)
+    sizes = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = Transformer(tokenizer.vocab_size, **sizes)
+    for weight in model.trainable_variables:  # so small that every piece is as likely as any: the shortest wins
+        weight.assign(rng.normal(0, 0.1, weight.shape))
+    translator = Translator(model, Tokenizers(tokenizer, tokenizer), DecodeConfig(beam_width=31, extra_length=5))
+    signatures = ServingTranslator(translator).signatures()
+    texts, targets = strings(SENTENCES), strings(["the dog", "a cat .", "he does not see", "x"])
+    found = signatures["translate_prefix"](text=texts, prefix=targets)
+    assert found["translation"].numpy().tolist() == targets.numpy().tolist()
+    scored = signatures["score"](source=texts, target=targets)
+    np.testing.assert_allclose(scored["score"], found["score"], atol=1e-4)
+    assert np.ptp(scored["score"]) > 1
+
+
+def test_a_translation_begins_with_its_prefix(signatures, translator):
+    texts, prefixes = [*SENTENCES, "", "a small house"], ["der alte", "", "Anna", "x", "der", "ein kleines"]
+    answer = signatures["translate_prefix"](text=strings(texts), prefix=strings(prefixes))
+    expected = translator.translate_prefix(texts, prefixes)
+    assert decoded(answer["translation"]) == [one.text for one in expected]
+    np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
+    assert decoded(answer["translation"])[0].startswith("der alte")
+
+
+def test_a_seed_draws_the_same_in_any_company(signatures, translator):
+    seeds, temperatures = np.arange(5), np.array([1.0, 0.0, 0.5, 1.5, 1.0], np.float32)
+    texts = [*SENTENCES, ""]
+
+    def draw(rows):
+        some = strings([texts[i] for i in rows])
+        inputs = {"temperature": tf.constant(temperatures[rows]), "seed": tf.constant(seeds[rows], tf.int64)}
+        return decoded(signatures["sample"](text=some, **inputs)["translation"])
+
+    together = draw([0, 1, 2, 3, 4])
+    assert [draw([i])[0] for i in range(5)] == together
+    assert draw([3, 0, 3])[::2] == [together[3]] * 2
+    assert together[0] == translator.sample(texts[:1], 0, 1.0)[0].text and together[4] == ""
+
+
+def test_strange_temperatures_are_no_errors(signatures):
+    temperatures = tf.constant([-1.0, np.nan, np.inf, 1e-30, 1e30, -np.inf])
+    seeds = tf.constant([0, -1, 2**63 - 1, -(2**63), 5, 5], tf.int64)
+    answer = signatures["sample"](text=strings(["a small house"] * 6), temperature=temperatures, seed=seeds)
+    assert np.isfinite(answer["score"]).all()
+
+
+def test_an_alignment_is_that_of_the_translator(signatures, translator):
+    targets = ["der Hund", "ein kleines Haus ist hier .", "", "x"]
+    answer = signatures["align"](source=strings(SENTENCES), target=strings(targets))
+    for i, expected in enumerate(translator.align(SENTENCES, targets)):
+        for side, pieces in (("source_pieces", expected.source_pieces), ("target_pieces", expected.target_pieces)):
+            assert decoded(answer[side][i])[: len(pieces)] == pieces and not any(answer[side][i][len(pieces) :])
+        maps = expected.maps.cross[max(0, len(expected.maps.cross) - 2)]  # (H, T, S)
+        _, num_targets, num_sources = maps.shape
+        np.testing.assert_allclose(answer["weights"][i, :, :num_targets, :num_sources], maps, atol=1e-5)
+        assert answer["weights"][i].sum() == pytest.approx(maps.sum(), abs=1e-3)  # nothing elsewhere
 
 
 def test_no_string_is_an_error_and_none_changes_its_neighbours(signatures):
@@ -108,19 +171,60 @@ def test_no_string_is_an_error_and_none_changes_its_neighbours(signatures):
     assert np.isfinite(scored["log_prob"]).all()
 
 
+bad_bytes = st.one_of(st.binary(max_size=60), st.sampled_from(HOSTILE[:9]))
+any_text = st.text(max_size=30).map(lambda text: text.encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.one_of(bad_bytes, any_text), min_size=41, max_size=41))
+def test_ten_thousand_strings_are_no_errors_and_leave_their_neighbours_alone(signatures, expected_neighbours, texts):
+    mixed = [*SENTENCES[:2], *texts, *SENTENCES[2:]]
+    answer = signatures["serving_default"](text=strings(mixed))
+    found = decoded(answer["translation"])  # valid UTF-8
+    assert len(found) == len(answer["score"]) == len(mixed)
+    assert np.isfinite(answer["score"]).all()
+    neighbours = [0, 1, -2, -1]
+    assert [found[i] for i in neighbours] == expected_neighbours[0]
+    np.testing.assert_allclose(answer["score"][neighbours], expected_neighbours[1], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def expected_neighbours(signatures):
+    alone = [signatures["serving_default"](text=strings([text])) for text in SENTENCES]
+    return [decoded(one["translation"])[0] for one in alone], [one["score"][0] for one in alone]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.integers(0, len(SENTENCES) - 1), min_size=1, max_size=9))
+def test_a_sentence_is_translated_alike_in_any_batch(signatures, expected_neighbours, rows):
+    answer = signatures["serving_default"](text=strings([SENTENCES[row] for row in rows]))
+    assert decoded(answer["translation"]) == [expected_neighbours[0][row] for row in rows]
+    np.testing.assert_allclose(answer["score"], [expected_neighbours[1][row] for row in rows], atol=1e-4)
+
+
 def test_an_empty_batch_has_an_empty_answer(signatures, translator):
     nothing = strings([])
-    assert [len(x) for x in signatures["serving_default"](text=nothing).values()] == [0, 0]
-    answer = signatures["translate_nbest"](text=nothing)
-    assert answer["translations"].shape == answer["scores"].shape == (0, translator.decode.beam_width)
-    assert [len(x) for x in signatures["score"](source=nothing, target=nothing).values()] == [0, 0]
-    for width in (0, 5):
-        assert [len(x) for x in signatures["translate_ids"](ids=tf.zeros((0, width), tf.int32)).values()] == [0] * 3
+    no_numbers = {"temperature": tf.zeros(0), "seed": tf.zeros(0, tf.int64)}
+    inputs = {
+        "serving_default": {"text": nothing},
+        "translate_nbest": {"text": nothing},
+        "translate_prefix": {"text": nothing, "prefix": nothing},
+        "sample": {"text": nothing, **no_numbers},
+        "score": {"source": nothing, "target": nothing},
+        "align": {"source": nothing, "target": nothing},
+        "translate_ids": {"ids": tf.zeros((0, 5), tf.int32)},
+    }
+    assert set(inputs) == set(signatures)
+    for name, given_inputs in inputs.items():
+        assert {len(x) for x in signatures[name](**given_inputs).values()} == {0}, name
+    assert signatures["translate_nbest"](text=nothing)["scores"].shape == (0, translator.decode.beam_width)
+    assert [len(x) for x in signatures["translate_ids"](ids=tf.zeros((0, 0), tf.int32)).values()] == [0] * 3
     assert signatures["translate_ids"](ids=tf.zeros((2, 0), tf.int32))["lengths"].tolist() == [0, 0]
 
 
 def test_what_is_too_long_is_cut_at_a_character_and_at_a_token(translator):
-    served = ServingTranslator(translator, Limits(max_input_bytes=7, max_input_tokens=3))
+    short = Translator(translator.model, translator.tokenizers, DecodeConfig(max_input_length=3))
+    served = ServingTranslator(short, Limits(max_input_bytes=7))
     cleaned = served._clean(strings(["ääää", "aäää", "a👩👩", "äää\ufffd", b"\xff"]))
     assert decoded(cleaned.numpy()) == ["äää", "aäää", "a👩", "äää", "\ufffd"]
     ids = served._source_ids(strings(["a b c", "a"])).numpy()
@@ -152,19 +256,32 @@ def test_two_vocabularies_and_learned_positions():
         np.testing.assert_allclose(scores[: len(expected)], [x.score for x in expected], atol=1e-4)
     scored = served.score(strings(texts), strings(texts[::-1]))
     assert np.isfinite(scored["log_prob"]).all() and scored["num_tokens"][0] == 13
+    prefixed = served.translate_prefix(strings(texts), strings(["ja " * 50] * len(texts)))
+    assert np.isfinite(prefixed["score"]).all()
 
 
 def test_limits_that_leave_nothing_are_refused():
-    with pytest.raises(ValueError, match="`max_input_tokens` must be at least 1"):
-        Limits(max_input_tokens=0)
+    with pytest.raises(ValueError, match="`max_input_bytes` must be at least 1"):
+        Limits(max_input_bytes=0)
+
+
+def test_the_signature_of_xla_translates_alike_and_only_it_is_compiled(translator, tmp_path):
+    served = ServingTranslator(translator, xla=True)
+    tf.saved_model.save(served, str(tmp_path), signatures=served.signatures())
+    loaded = tf.saved_model.load(str(tmp_path))
+    texts = strings([*SENTENCES, "", "the dog " * 40])
+    plain, compiled = (loaded.signatures[name](text=texts) for name in ("serving_default", "translate_xla"))
+    assert plain["translation"].numpy().tolist() == compiled["translation"].numpy().tolist()
+    np.testing.assert_allclose(plain["score"], compiled["score"], atol=1e-4)
+    graph = SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    must_compile = [f.signature.name for f in graph.library.function if f.attr["_XlaMustCompile"].b]
+    assert len(must_compile) == 1
 
 
 def test_every_operation_is_known_to_a_server(exported):
-    operations = saved_model.operations(exported)
-    assert any(
-        name.startswith("Sentencepiece") for name in operations
-    )  # of tensorflow_text; all others are of the core
-    for name in operations:
+    names = operations(exported)
+    assert any(name.startswith("Sentencepiece") for name in names)  # of tensorflow_text; all others are of the core
+    for name in names:
         assert op_def_registry.get(name) is not None, name
         assert not name.startswith("Xla") and "PyFunc" not in name
     graph = SavedModel.FromString((exported / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
@@ -183,7 +300,7 @@ def test_every_weight_is_stored_once_and_nothing_else(exported, translator):
 def test_the_metadata_says_what_it_is(exported, translator):
     metadata = json.loads((exported / "assets.extra" / "metadata.json").read_text(encoding="utf-8"))
     assert metadata["tensorflow"] == tf.__version__
-    assert metadata["operations"] == saved_model.operations(exported)
+    assert metadata["operations"] == operations(exported)
     assert metadata["tokenizers"]["source"] == translator.tokenizers.source.model_hash
     assert metadata["limits"]["extra_length"] == translator.decode.extra_length
     assert metadata["limits"]["max_input_tokens"] == 512
