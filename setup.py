@@ -7,10 +7,9 @@ from setuptools import find_packages, setup
 extras = {
     "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],  # which the former imports and does not name
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
-    "serving": ["tensorflow-serving-api==2.21.*", "grpcio>=1.60"],
     "server": ["starlette>=0.40", "uvicorn>=0.30"],
 }
-tests = ["pytest>=8", "hypothesis>=6.100", "httpx>=0.27", "ruff>=0.6"]
+tests = ["pytest>=8", "hypothesis>=6.100", "pyyaml>=6", "ruff>=0.6"]
 
 setup(
     name="keras-transformer",
@@ -30,6 +29,8 @@ setup(
         "sentencepiece>=0.2",
         "numpy>=1.26",
         "sacrebleu>=2.4",
+        "tensorflow-serving-api==2.21.*",  # the protos of what is exported with the model, and of the gRPC client
+        "requests>=2.31",
     ],
     extras_require={**extras, "dev": [*tests, *(name for names in extras.values() for name in names)]},
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:main"]},

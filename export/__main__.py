@@ -1,4 +1,4 @@
-"""python -m export --workdir runs/demo --to served/demo [--version N]"""
+"""python -m export --workdir runs/demo --to served/demo [--version N] [--xla] [--set decode.FIELD=VALUE]"""
 
 import argparse
 import os
@@ -13,10 +13,24 @@ def main(arguments=None) -> int:
     parser.add_argument("--workdir", type=Path, required=True, help="of a finished run")
     parser.add_argument("--to", type=Path, required=True, help="the directory of the served model's versions")
     parser.add_argument("--version", type=int, help="an integer; default: the one after the last")
+    parser.add_argument("--max-input-bytes", type=int, metavar="N", help="of a sentence; the rest is cut off")
+    parser.add_argument("--xla", action="store_true", help="add the signature translate_xla, compiled by XLA")
+    parser.add_argument(
+        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
+    )
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow, which takes seconds
+
     try:
-        path = export_saved_model(options.workdir, options.to, options.version)
+        path = export_saved_model(
+            options.workdir,
+            options.to,
+            options.version,
+            max_input_bytes=options.max_input_bytes,
+            xla=options.xla,
+            **parse_decode(options.set),
+        )
     except (ExportError, OSError, ValueError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

@@ -2,26 +2,45 @@
 
     python export/check.py served/demo/1 < texts.json > answers.json
 
-It knows TensorFlow and tensorflow-text and nothing of this project, as a server does not.
+It knows TensorFlow, tensorflow-text and the protos of TF Serving, and nothing of this project, as a server does not.
 """
 
 import json
+import os
 import sys
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 - its operations
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")
 
 
 def answers(path, texts):
-    """The answers of `serving_default`; the other signatures only have to answer. -> {"translations", "scores"}"""
-    signatures = tf.saved_model.load(path).signatures
-    text = tf.constant([text.encode() for text in texts], tf.string)
-    best = signatures["serving_default"](text=text)
-    signatures["translate_nbest"](text=text[:2])
-    signatures["score"](source=text, target=best["translation"])
-    signatures["translate_ids"](ids=tf.zeros((2, 3), tf.int32))
+    """The answers of `serving_default`, once all that warms a server up is answered. -> {"translations", "scores"}"""
+    loaded = tf.saved_model.load(path)
+    replay(loaded.signatures, os.path.join(path, WARM_UP))
+    best = loaded.signatures["serving_default"](text=tf.constant([text.encode() for text in texts], tf.string))
     translations = [translation.decode() for translation in best["translation"].numpy().tolist()]
     return {"translations": translations, "scores": best["score"].numpy().tolist()}
+
+
+def replay(signatures, path):
+    """Answers the requests that warm a server up. A server that fails to does not load the version. -> how many"""
+    found = requests(path)
+    for signature, inputs in found:
+        signatures[signature](**{name: tf.constant(value) for name, value in inputs.items()})
+    return len(found)
+
+
+def requests(path):
+    """The requests in a TFRecord of PredictionLog: [(signature, {input: array})]."""
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    logs = [PredictionLog.FromString(record).predict_log.request for record in records]
+    return [
+        (log.model_spec.signature_name, {name: tf.make_ndarray(tensor) for name, tensor in log.inputs.items()})
+        for log in logs
+    ]
 
 
 if __name__ == "__main__":

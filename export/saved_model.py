@@ -1,29 +1,24 @@
-"""Writes a version that a server may load at any moment: all of it, and checked, or none of it.
+"""A finished run becomes a version that a server may load: written, tried and compared, and only then there.
 
-    served/demo/.writing-2-4711/     written, loaded back in a fresh process, compared, on the disk
-    served/demo/2/                   renamed: a server sees a version appear as a whole
+    the SavedModel -> requests to warm it up -> metadata -> a fresh process answers with it as the run does -> renamed
 
-TF Serving looks for integers every second and loads what it finds, half-written or not.
+`versions.py` has what happens in the folder, `serving_files.py` what is beside the versions.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from export import metadata, serving_files, warmup
+from export.contents import operations
+from export.versions import ExportError, free_version, publish
+
 TOLERANCE = 1e-4  # of a score, between two processes that add up in different orders
 NUM_SENTENCES = 12  # of the validation data
 HOSTILE = ["", " \t\u00a0\u2028", "a", "\x00", "\ufffd\u200b", "e\u0301 \ufb01 ½ 👩‍👩‍👧", "</s> <unk> ⁇ ▁", "ab " * 40]
-WRITING = re.compile(r"\.writing-\d+-(\d+)")  # version, process
-
-
-class ExportError(RuntimeError):
-    """What was exported is not what was to be exported, or there is no place for it."""
 
 
 def export_saved_model(
@@ -32,13 +27,16 @@ def export_saved_model(
     version: int | None = None,
     *,
     max_input_bytes: int | None = None,
-    max_input_tokens: int | None = None,
+    xla: bool = False,
+    **decode,
 ) -> Path:
     """Exports the finished run of `workdir` to the directory `to / version`, which is returned.
 
     Args:
         version: A positive integer; without it the one after the last in `to`.
-        max_input_bytes, max_input_tokens: Of a sentence; see `export.module.Limits`, which has the defaults.
+        max_input_bytes: Of a sentence; see `export.module.Limits`, which has the default.
+        xla: Adds the signature `translate_xla`, for servers that allow XLA.
+        **decode: Fields of the run's `DecodeConfig` that are to be different.
     """
     import tensorflow as tf  # here, because it takes seconds and --help should not
 
@@ -46,86 +44,22 @@ def export_saved_model(
     from keras_transformer.translator import Translator
 
     workdir, to = Path(workdir), Path(to)
-    given = {"max_input_bytes": max_input_bytes, "max_input_tokens": max_input_tokens}
-    limits = dataclasses.replace(Limits(), **{name: value for name, value in given.items() if value is not None})
-    version = _free_version(to, version)
+    limits = Limits() if max_input_bytes is None else Limits(max_input_bytes=max_input_bytes)
+    serving_files.check(to)
+    version = free_version(to, version)
     with tf.device("CPU"):  # where the check runs: a GPU may round its products to fewer digits (TF32)
-        translator = Translator.load(workdir)
-    to.mkdir(parents=True, exist_ok=True)
-    remove_stale(to)
-    writing, final = to / f".writing-{version}-{os.getpid()}", to / str(version)
-    try:
-        served = ServingTranslator(translator, limits)
-        write(served, writing)
-        _write_metadata(writing, workdir, translator, served)
-        compare(writing, translator, check_sentences(workdir, translator))
-        _sync(writing)
-        _rename(writing, final)
-    finally:
-        shutil.rmtree(writing, ignore_errors=True)
-    return final
+        translator = Translator.load(workdir, **decode)
+    served = ServingTranslator(translator, limits, xla=xla)
 
+    def make(folder):
+        write(served, folder)
+        warmup.write(folder)
+        metadata.write(folder, workdir, translator, served.limits())
+        compare(folder, translator, check_sentences(workdir, translator.tokenizers.source))
 
-# --- versions
-
-
-def versions(to: Path) -> list[int]:
-    """The versions that a server would see."""
-    names = [path.name for path in to.iterdir()] if to.is_dir() else []
-    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
-
-
-def _free_version(to, version):
-    taken = versions(to)
-    if version is None:
-        return max(taken, default=0) + 1
-    if version < 1:
-        raise ExportError(f"A version is a positive integer. Received: {version}.")
-    if version in taken:
-        raise ExportError(f"Version {version} exists in {to}; a server may be using it. Give another number, or none.")
-    return version
-
-
-def remove_stale(to: Path):
-    """Removes what exports that were killed have left."""
-    for path in to.iterdir():
-        writing = WRITING.fullmatch(path.name)
-        if writing and not _is_alive(int(writing[1])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_alive(process):
-    if process == os.getpid():
-        return False  # its number has come round: this process has not begun to write
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is someone else's
-        return True
-    return True
-
-
-def _rename(writing, final):
-    try:
-        os.rename(writing, final)
-    except OSError as error:
-        raise ExportError(f"Another export has written {final} in the meantime ({error.strerror}).") from error
-    _sync_one(final.parent)
-
-
-def _sync(folder):
-    """All of the folder is on the disk when this returns."""
-    for path in [*folder.rglob("*"), folder]:
-        _sync_one(path)
-
-
-def _sync_one(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    path = publish(to, version, make)
+    serving_files.write(to)
+    return path
 
 
 # --- writing
@@ -141,41 +75,10 @@ def write(served, folder: Path):
         raise ExportError(f"A server has no such operations: {', '.join(forbidden)}.")
 
 
-def operations(folder: Path) -> list[str]:
-    """The names of all operations of a SavedModel."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
-    graph = SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return sorted({node.op for node in nodes} - {function.signature.name for function in graph.library.function})
-
-
-def _write_metadata(folder, workdir, translator, served):
-    import tensorflow as tf
-    import tensorflow_text
-
-    config, result = workdir / "config.json", workdir / "model.json"
-    tokenizers = translator.tokenizers
-    metadata = {
-        "tensorflow": tf.__version__,
-        "tensorflow_text": tensorflow_text.__version__,
-        "operations": operations(folder),
-        "limits": served.limits(),
-        "decode": translator.decode.to_dict(),
-        "tokenizers": {"source": tokenizers.source.model_hash, "target": tokenizers.target.model_hash},
-        "num_parameters": translator.model.count_params(),
-        "config": json.loads(config.read_text(encoding="utf-8")),
-        "model": json.loads(result.read_text(encoding="utf-8")) if result.exists() else None,  # its scores
-    }
-    path = folder / "assets.extra" / "metadata.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 # --- checking
 
 
-def check_sentences(workdir: Path, translator) -> list[str]:
+def check_sentences(workdir: Path, tokenizer) -> list[str]:
     """Sentences of the run's validation data, or of random pieces where there is none; and hostile strings."""
     import numpy as np
 
@@ -184,10 +87,10 @@ def check_sentences(workdir: Path, translator) -> list[str]:
     with contextlib.suppress(OSError, ValueError):  # a workdir may have been moved without its data
         corpus = Corpus(workdir / "data" / "valid")
         ids = [corpus.pair(index)[0].tolist() for index in range(min(NUM_SENTENCES, len(corpus)))]
-        return translator.tokenizers.source.decode(ids) + HOSTILE
-    rng, vocab_size = np.random.default_rng(0), translator.tokenizers.source.vocab_size
+        return tokenizer.decode(ids) + HOSTILE
+    rng, vocab_size = np.random.default_rng(0), tokenizer.vocab_size
     ids = [rng.integers(4, max(5, vocab_size), 3 + length).tolist() for length in range(NUM_SENTENCES)]
-    return translator.tokenizers.source.decode(ids) + HOSTILE
+    return tokenizer.decode(ids) + HOSTILE
 
 
 def compare(folder: Path, translator, texts: list[str]):

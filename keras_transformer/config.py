@@ -222,6 +222,7 @@ class TrainConfig(_Section):
     valid_sentences: int = 500  # at most so many sentences are translated for the validation BLEU
     patience: int | None = None  # stop after so many validations without a better BLEU
     log_steps: int = 20  # one line of the log every so many updates
+    export: bool = True  # the finished model also becomes a SavedModel, WORKDIR/export/1
 
     def check(self):
         self.require_at_least(1, "steps", "tokens_per_batch", "accumulation", "warmup_steps", "checkpoint_steps")

@@ -1,7 +1,7 @@
 """Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
 
-A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end. What
-a line has beyond `MAX_LINE` bytes is left out, and that is said.
+A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end.
+What a line has beyond `MAX_LINE` bytes is left out, and that is said.
 """
 
 import contextlib

@@ -2,9 +2,17 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from keras_transformer.config import ConfigError
 from keras_transformer.recipes import load_recipe, parse_overrides
+
+NEXT = """
+What to try next:
+  keras-transformer translate --workdir {workdir}                     # a sentence a line, Ctrl-D ends
+  keras-transformer evaluate --workdir {workdir} --html report.html
+  python -m export.serve --model {workdir}/export                     # a server on this machine
+  python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a    # two text files of your own"""
 
 HELP = """\
   nothing at all            the built-in English-German grammar, a few minutes on two cores
@@ -41,7 +49,10 @@ def run(options) -> int:
         config = configure(options)
         from keras_transformer.training.trainer import train
 
-        return train(config, options.workdir).exit_code
+        result = train(config, options.workdir)
+        if result.metadata:  # finished, and this is the chief
+            deliver(Path(options.workdir), config)
+        return result.exit_code
     except _user_errors() as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
@@ -49,9 +60,43 @@ def run(options) -> int:
         return 130
 
 
+def deliver(workdir, config):
+    """The finished model as a SavedModel, what this says to a few sentences, and what to try next."""
+    print(f"\nThe finished model is {workdir}/model.keras.")
+    if config.train.export:
+        if not _has_export(workdir):
+            _export(workdir)
+        print(f"As a SavedModel for TF Serving, strings in and strings out: {workdir}/export")
+    print(NEXT.format(workdir=workdir))
+
+
+def _has_export(workdir):
+    """Whether the newest version is one of the finished model."""
+    from export.versions import versions
+
+    found = versions(workdir / "export")
+    newest = workdir / "export" / str(found[-1]) if found else workdir
+    return bool(found) and newest.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime
+
+
+def _export(workdir):
+    import tensorflow as tf
+
+    from export.saved_model import check_sentences, export_saved_model
+    from keras_transformer.tokenizer import Tokenizers
+
+    print("Exporting it with its search and its tokenizers, and comparing what a fresh process makes of it ...")
+    path = export_saved_model(workdir, workdir / "export")
+    texts = check_sentences(workdir, Tokenizers.load(workdir).source)[:5]
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    for text, translation in zip(texts, served(text=tf.constant(texts))["translation"].numpy().tolist(), strict=True):
+        print(f"    {text}\n      -> {translation.decode()}")
+
+
 def _user_errors():
+    from export.versions import ExportError
     from keras_transformer.data.sources import DataError
     from keras_transformer.training.checkpoints import CheckpointError
     from keras_transformer.training.workdir import WorkdirError
 
-    return ConfigError, DataError, CheckpointError, WorkdirError, MemoryError, OSError
+    return ConfigError, DataError, CheckpointError, WorkdirError, ExportError, MemoryError, OSError

@@ -15,12 +15,6 @@ from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
 
-NEXT = """
-The finished model is {workdir}/model.keras. What to try next:
-  keras-transformer translate --workdir {workdir}          # a sentence a line, Ctrl-D ends
-  keras-transformer evaluate --workdir {workdir} --html report.html
-  python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a    # two text files of your own"""
-
 
 def candidates(run):
     """{name: {variable path: weights}} of everything that the finished model could be."""
@@ -53,7 +47,6 @@ def finish(run, step):
     save_model(run.judge.translator.model, run.workdir.model_path)
     write_json(run.workdir.metadata_path, metadata)
     _draw(run)
-    run.report(NEXT.format(workdir=run.workdir.path))
     return metadata
 
 
@@ -79,8 +72,6 @@ def _test(run):
         low, high = score.interval
         run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
     run.report(f"  exact match {100 * scores.exact_match:.1f} %")
-    for source, translation, _ in zip(sources, translations, range(5), strict=False):
-        run.report(f"    {source}\n      -> {translation}")
     return dataclasses.asdict(scores)
 
 

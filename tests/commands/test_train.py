@@ -1,11 +1,13 @@
 """The options of training."""
 
 import argparse
+import shutil
 
 import pytest
 
 from keras_transformer import preset
 from keras_transformer.commands import train
+from keras_transformer.training.workdir import Workdir
 
 
 def options(*arguments):
@@ -46,3 +48,22 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, arguments, code, me
     assert train.run(options("--workdir", str(tmp_path / "run"), *arguments)) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said
+
+
+def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished_run, workdir)
+    config = Workdir(workdir).load_config()
+    train.deliver(workdir, config.replace(train={"export": True}))
+    said = capsys.readouterr().out
+    assert said.count("      -> ") == 5 and str(workdir / "export" / "1") in said
+    assert (workdir / "export" / "1" / "saved_model.pb").exists()
+    train.deliver(workdir, config.replace(train={"export": True}))
+    assert "      -> " not in capsys.readouterr().out
+    assert not (workdir / "export" / "2").exists()
+
+
+def test_a_run_that_asks_for_no_export_has_none(finished_run, capsys):
+    train.deliver(finished_run, Workdir(finished_run).load_config())
+    assert not (finished_run / "export").exists()
+    assert "keras-transformer translate" in capsys.readouterr().out

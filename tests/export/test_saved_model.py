@@ -2,8 +2,10 @@ import os
 import shutil
 
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from export import ExportError, export_saved_model, saved_model
+from export import ExportError, export_saved_model, saved_model, warmup
 
 TEXTS = ["the dog sees the cat .", ""]
 
@@ -17,16 +19,29 @@ def test_the_next_version_is_the_next_integer(quick, finished_run, tmp_path):
     (tmp_path / "12x").mkdir()
     assert export_saved_model(finished_run, tmp_path) == tmp_path / "10"
     assert export_saved_model(finished_run, tmp_path, 3) == tmp_path / "3"
-    assert names(tmp_path) == ["10", "12x", "3", "9"]
-    assert (tmp_path / "10" / "saved_model.pb").exists()
+    assert names(tmp_path) == ["10", "12x", "3", "9", "serving"]
+    assert names(tmp_path / "10") == ["assets", "assets.extra", "fingerprint.pb", "saved_model.pb", "variables"]
 
 
-def test_a_version_that_exists_is_refused(quick, finished_run, tmp_path):
-    (tmp_path / "2").mkdir()
-    with pytest.raises(ExportError, match="Version 2 exists"):
-        export_saved_model(finished_run, tmp_path, 2)
-    with pytest.raises(ExportError, match="positive integer. Received: 0"):
-        export_saved_model(finished_run, tmp_path, 0)
+def test_a_server_is_told_of_the_new_version(quick, finished_run, tmp_path):
+    for version in (1, 2):
+        export_saved_model(finished_run, tmp_path)
+        assert f"versions: {version}\n" in (tmp_path / "serving" / "models.config").read_text(encoding="utf-8")
+
+
+def test_a_name_that_no_server_can_have_is_refused_before_anything_is_done(tmp_path):
+    with pytest.raises(ValueError, match="names the model.*Received: 'my model'"):
+        export_saved_model(tmp_path / "no run", tmp_path / "my model")
+    assert names(tmp_path) == []
+
+
+def test_requests_to_warm_up_and_metadata_are_there_when_the_version_is_checked(
+    quick, finished_run, tmp_path, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(saved_model, "compare", lambda folder, *_: seen.extend(names(folder / "assets.extra")))
+    export_saved_model(finished_run, tmp_path)
+    assert seen == ["metadata.json", "tf_serving_warmup_requests"]
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, ExportError, OSError])
@@ -51,13 +66,6 @@ def test_two_exports_of_one_version_do_not_mix(quick, exported, finished_run, tm
     assert names(tmp_path) == ["1"]
 
 
-def test_what_killed_exports_have_left_is_removed(no_process, tmp_path):
-    (tmp_path / f".writing-1-{no_process}" / "variables").mkdir(parents=True)
-    (tmp_path / f".writing-1-{os.getppid()}").mkdir()
-    saved_model.remove_stale(tmp_path)
-    assert names(tmp_path) == [f".writing-1-{os.getppid()}"]
-
-
 @pytest.mark.parametrize(("text", "score"), [(" ", 0.0), ("", 2e-4), ("", float("nan"))])
 def test_another_translation_or_score_is_refused(translator, monkeypatch, text, score):
     def answers(*_):
@@ -73,6 +81,16 @@ def test_another_translation_or_score_is_refused(translator, monkeypatch, text, 
 def test_what_does_not_load_is_refused(translator, tmp_path):
     with pytest.raises(ExportError, match="fresh process: .*SavedModel"):
         saved_model.compare(tmp_path, translator, TEXTS)
+
+
+def test_a_version_that_a_server_could_not_warm_up_is_refused(exported, translator, tmp_path):
+    folder = shutil.copytree(exported, tmp_path / "1")
+    log = PredictionLog()
+    log.predict_log.request.model_spec.signature_name = "missing"
+    with tf.io.TFRecordWriter(str(folder / warmup.PATH)) as file:
+        file.write(log.SerializeToString())
+    with pytest.raises(ExportError, match="fresh process: .*missing"):
+        saved_model.compare(folder, translator, TEXTS)
 
 
 def test_the_sentences_of_the_check_come_with_or_without_data(finished_run, translator, tmp_path):

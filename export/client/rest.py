@@ -1,0 +1,158 @@
+"""REST, on requests. TensorFlow is not needed."""
+
+import base64
+import json
+
+import requests
+from urllib3.exceptions import ReadTimeoutError
+from urllib3.util import Retry
+
+from export.client.rows import BATCH_SIZE, TIMEOUT, Client, ServingError, VersionStatus
+
+CODES = {
+    400: "INVALID_ARGUMENT",
+    404: "NOT_FOUND",
+    412: "FAILED_PRECONDITION",
+    413: "RESOURCE_EXHAUSTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+CONNECT_TIMEOUT = 5.0  # seconds; a server that is there accepts at once
+MAX_RETRY_AFTER = 60.0  # seconds; who asks for more is asked earlier
+
+
+class RestClient(Client):
+    """A client of the REST API, port 8501.
+
+    Args:
+        url: of the server, "http://127.0.0.1:8501".
+        version: the newest without it.
+        timeout: seconds, of one attempt.
+        batch_size: rows of one request, at most.
+        retries: attempts after the first, where a connection is refused or breaks, or the answer is 429 or 503. The
+            waiting times double, with jitter; the server's Retry-After goes before.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        version: int | None = None,
+        timeout: float = TIMEOUT,
+        batch_size: int = BATCH_SIZE,
+        retries: int = 4,
+    ):
+        super().__init__(model, version, batch_size)
+        self._model_url = f"{url.rstrip('/')}/v1/models/{model}"
+        self._path = "" if version is None else f"/versions/{version}"
+        self._timeout = timeout
+        self._session = _session(retries)
+        self._output_names: dict[str, list[str]] = {}  # by signature
+
+    def status(self) -> list[VersionStatus]:
+        found = self._ask("GET", "")["model_version_status"]
+        return [VersionStatus(int(each["version"]), each["state"], each["status"]["error_message"]) for each in found]
+
+    def close(self):
+        self._session.close()
+
+    def _predict(self, inputs, signature):
+        content = {"signature_name": signature, "inputs": inputs}
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, default=_to_json)
+        outputs = self._ask("POST", ":predict", text.encode())["outputs"]
+        if isinstance(outputs, dict):
+            return outputs
+        return {self._single_output(signature): outputs}
+
+    def _single_output(self, signature):
+        """The name of the only output of a signature, which the answer leaves out."""
+        if signature not in self._output_names:
+            signatures = self._ask("GET", "/metadata")["metadata"]["signature_def"]["signature_def"]
+            self._output_names = {name: list(each.get("outputs", {})) for name, each in signatures.items()}
+        return self._output_names[signature][0]
+
+    def _ask(self, method, what, body=None):
+        url = self._model_url + self._path + what
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        timeout = (min(CONNECT_TIMEOUT, self._timeout), self._timeout)
+        try:
+            response = self._session.request(
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            )
+        except requests.Timeout as error:
+            raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
+        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
+            raise ServingError("UNAVAILABLE", f"cannot reach {url}: {_cause(error)}") from error
+        except requests.RequestException as error:
+            raise ServingError("UNKNOWN", f"{url}: {error}") from error
+        return _content(response)
+
+
+class PatientRetry(Retry):
+    """Asks again, but not a server that was too slow: it may still be at work on the first attempt."""
+
+    def increment(self, method=None, url=None, response=None, error=None, *rest, **more):
+        if isinstance(error, ReadTimeoutError):
+            raise error
+        return super().increment(method, url, response, error, *rest, **more)
+
+    def get_retry_after(self, response):
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
+
+
+def _session(retries):
+    session = requests.Session()
+    adapter = requests.adapters.HTTPAdapter(max_retries=_retry(retries))
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    return session
+
+
+def _retry(retries):
+    return PatientRetry(
+        total=retries,
+        backoff_factor=0.3,
+        backoff_max=10.0,
+        backoff_jitter=0.1,
+        status_forcelist=[429, 503],
+        allowed_methods=None,  # POST too: a prediction changes nothing
+        raise_on_status=False,  # the last answer has the server's message
+    )
+
+
+def _content(response):
+    text = response.content.decode(errors="replace")  # TF Serving does not look at the bytes of a string
+    try:
+        content = json.loads(text, object_hook=_from_json)
+    except ValueError:
+        content = None
+    if response.status_code == 200 and isinstance(content, dict):
+        return content
+    message = content.get("error") if isinstance(content, dict) else None
+    code = CODES.get(response.status_code, "UNKNOWN")
+    raise ServingError(code, message or f"HTTP status {response.status_code}: {' '.join(text.split())[:200]}")
+
+
+def _to_json(value):
+    """Bytes, and the arrays and numbers of NumPy."""
+    if isinstance(value, bytes):
+        return {"b64": base64.b64encode(value).decode()}
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise ValueError(f"An input must be text, bytes, numbers or lists of them. Received: {value!r}.")
+
+
+def _from_json(value):
+    return base64.b64decode(value["b64"]) if value.keys() == {"b64"} else value
+
+
+def _cause(error):
+    """The end of a chain of exceptions, each of which repeats the one before."""
+    while (error.args and isinstance(error.args[0], Exception)) or getattr(error, "reason", None):
+        error = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.reason
+    return error

@@ -1,0 +1,108 @@
+"""What the clients of both protocols share: many rows become several requests, and their answers one.
+
+rows         0 .. 31      32 .. 63      64 .. 70
+requests     [.......]    [.......]     [...]
+ids          (32, 9)      (32, 12)      (7, 8)       -> (71, 12), filled up with 0 as in one large request
+"""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+TIMEOUT = 30.0  # seconds, as TF Serving's own
+BATCH_SIZE = 32  # rows
+
+
+class ServingError(RuntimeError):
+    """The server answered with an error, or not at all.
+
+    `code` is one of gRPC's names, over both protocols: INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED, UNAVAILABLE,
+    DEADLINE_EXCEEDED, ... `message` is the server's, where there is one.
+    """
+
+    def __init__(self, code: str, message: str):
+        super().__init__(f"{code}: {message}")
+        self.code, self.message = code, message
+
+
+class VersionStatus(NamedTuple):
+    version: int
+    state: str  # LOADING, AVAILABLE, UNLOADING, END
+    error: str  # empty where there is none
+
+
+class Client(abc.ABC):
+    """A model on a server. A context manager, which closes the connections."""
+
+    def __init__(self, model: str, version: int | None, batch_size: int):
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}.")
+        self.model, self.version, self.batch_size = model, version, batch_size
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """A translation for each text."""
+        return self.predict({"text": texts})["translation"] if len(texts) else []
+
+    def predict(self, inputs: Mapping[str, Sequence], signature: str = "serving_default") -> dict[str, list]:
+        """The outputs by name, a list with a value for each row; {} for no rows, which the server is not asked about.
+
+        Args:
+            inputs: by name; lists or arrays of equally many rows.
+        """
+        num_rows = _num_rows(inputs)
+        answers = []
+        for start in range(0, num_rows, self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            answer = self._predict({name: values[rows] for name, values in inputs.items()}, signature)
+            _check_rows(answer, min(self.batch_size, num_rows - start))
+            answers.append(answer)
+        return {name: join([answer[name] for answer in answers]) for name in answers[0]} if answers else {}
+
+    @abc.abstractmethod
+    def status(self) -> list[VersionStatus]:
+        """Of the model's versions on this server, newest first."""
+
+    @abc.abstractmethod
+    def close(self):
+        """Closes the connections."""
+
+    @abc.abstractmethod
+    def _predict(self, inputs, signature):
+        """One request."""
+
+
+def join(parts: list[list]) -> list:
+    """Concatenates batches. Lists in them get the length of the longest, filled up with 0, "" or False."""
+    return _even([row for part in parts for row in part])
+
+
+def _even(values):
+    if not (values and isinstance(values[0], list)):
+        return values
+    longest = max(map(len, values))
+    inner = [value for row in values for value in row]
+    empty = type(inner[0])() if inner else None  # [] at all depths but the last
+    filled = _even([value for row in values for value in row + [empty] * (longest - len(row))])
+    return [filled[index * longest : (index + 1) * longest] for index in range(len(values))]
+
+
+def _num_rows(inputs):
+    for name, values in inputs.items():
+        if isinstance(values, str | bytes):
+            raise ValueError(f"Input {name!r} must be a list with a value for each row. Received: {values!r}.")
+    sizes = {name: len(values) for name, values in inputs.items()}
+    if len(set(sizes.values())) != 1:
+        raise ValueError(f"There must be inputs, of equally many rows. Received: {sizes}.")
+    return next(iter(sizes.values()))
+
+
+def _check_rows(answer, num_rows):
+    sizes = {name: len(values) for name, values in answer.items()}
+    if any(size != num_rows for size in sizes.values()):
+        raise ServingError("INTERNAL", f"the answer to {num_rows} rows has other sizes: {sizes}")

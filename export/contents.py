@@ -1,0 +1,41 @@
+"""What a SavedModel holds, read from its file alone: nothing is loaded or run."""
+
+from pathlib import Path
+
+
+def operations(folder: Path) -> list[str]:
+    """The names of all operations of a SavedModel."""
+    graph = _meta_graph(folder).graph_def
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return sorted({node.op for node in nodes} - {function.signature.name for function in graph.library.function})
+
+
+def signatures(folder: Path) -> dict:
+    """{signature: {"inputs": tensors, "outputs": tensors}}, tensors being {name: {"tensor", "dtype", "shape"}}.
+
+    "tensor" is its name in the graph. An unknown size is null in "shape".
+    """
+    return {
+        name: {"inputs": _tensors(signature.inputs), "outputs": _tensors(signature.outputs)}
+        for name, signature in sorted(_meta_graph(folder).signature_def.items())
+        if not name.startswith("__")  # __saved_model_init_op has no inputs
+    }
+
+
+def _tensors(infos):
+    from tensorflow import dtypes
+
+    return {
+        name: {
+            "tensor": info.name,
+            "dtype": dtypes.as_dtype(info.dtype).name,
+            "shape": [None if dimension.size < 0 else dimension.size for dimension in info.tensor_shape.dim],
+        }
+        for name, info in sorted(infos.items())
+    }
+
+
+def _meta_graph(folder):
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    return SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0]

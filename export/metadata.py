@@ -1,0 +1,77 @@
+"""assets.extra/metadata.json: what a version is, for those who find it on a server.
+
+It says nothing of when or where: two exports of one run have the same metadata.
+"""
+
+import json
+from pathlib import Path
+
+from export.contents import operations, signatures
+
+FORMAT = 1  # of metadata.json
+NO_LANGUAGE = {"txt", "src", "tgt", "trg", "ref", "raw", "tok", "bpe"}  # suffixes of text files that name no language
+
+
+def write(folder: Path, workdir: Path, translator, limits: dict):
+    """Writes the metadata of the SavedModel in `folder`, which was made of the run in `workdir`."""
+    import tensorflow as tf
+    import tensorflow_text
+
+    from keras_transformer.data.records import read_json, write_json
+
+    config, tokenizers = json.loads((workdir / "config.json").read_text(encoding="utf-8")), translator.tokenizers
+    path = folder / "assets.extra" / "metadata.json"
+    path.parent.mkdir(exist_ok=True)
+    metadata = {
+        "format": FORMAT,
+        "languages": languages(config["data"]),
+        "tensorflow": tf.__version__,
+        "tensorflow_text": tensorflow_text.__version__,
+        "signatures": {name: _without_places(served) for name, served in signatures(folder).items()},
+        "operations": operations(folder),
+        "limits": limits,
+        "decode": translator.decode.to_dict(),
+        "tokenizers": {"source": tokenizers.source.model_hash, "target": tokenizers.target.model_hash},
+        "num_parameters": translator.model.count_params(),
+        "config": config,
+        "model": read_json(workdir / "model.json") or None,  # which weights these are, and all their scores
+    }
+    write_json(path, metadata)
+
+
+def _without_places(served):
+    """{"inputs": {name: {"dtype", "shape"}}, "outputs": the same}: how the graph calls them is nobody's business."""
+    return {
+        side: {name: {"dtype": tensor["dtype"], "shape": tensor["shape"]} for name, tensor in tensors.items()}
+        for side, tensors in served.items()
+    }
+
+
+def languages(data: dict) -> dict | None:
+    """{"source": "en", "target": "de"} where the `data` of a configuration tells it, else None."""
+    pair = _languages(data["train"])
+    if pair is None:
+        return None
+    source, target = reversed(pair) if data.get("reverse") else pair
+    return {"source": source, "target": target}
+
+
+def _languages(train):
+    if train == "demo":
+        return "en", "de"
+    if isinstance(train, str):  # "tfds:wmt14_translate/en-de"; a .tsv file does not say
+        pair = tuple(train.rpartition("/")[2].split("-")) if train.startswith("tfds:") else ()
+    else:
+        pair = tuple(_suffix(side) for side in train)
+    return pair if len(set(pair)) == 2 and all(map(_is_language, pair)) else None
+
+
+def _suffix(side):
+    """The one suffix of all files of a side; "" where they differ. train.en.gz -> en"""
+    paths = [side] if isinstance(side, str) else side
+    found = {Path(path.removesuffix(".gz")).suffix.removeprefix(".") for path in paths}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _is_language(name):
+    return name.isascii() and name.isalpha() and name.islower() and len(name) in (2, 3) and name not in NO_LANGUAGE

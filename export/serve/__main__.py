@@ -1,0 +1,115 @@
+"""python -m export.serve --model served/demo [--name demo] [--host 127.0.0.1] [--port 8501]
+
+A server for a laptop, which answers as TF Serving's REST API does; production is TF Serving. Ends after Ctrl-C (exit
+code 130) or SIGTERM (143) when the requests under way are answered.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from export.serve import RequestLimits
+from export.serve.batching import BatchSettings
+from export.serve.versions import Versions
+
+
+def main(arguments=None) -> int:
+    options = _parser().parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    name = options.name or options.model.resolve().name
+    try:
+        if not options.model.is_dir():
+            raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
+        server = _server(options.model, name, RequestLimits(timeout=options.timeout))
+        listener = _listen(options.host, options.port)
+    except (ImportError, OSError) as error:
+        return _fail(str(error))
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    where = f"http://{host}:{listener.getsockname()[1]}/v1/models/{name}"
+    _report(f"serving {options.model} at {where}, for trying out; production is TF Serving")
+    signal.signal(signal.SIGTERM, _terminate)  # after the last request uvicorn lets a signal do what it would do
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m export.serve",
+        description="Serves exported models as TF Serving's REST API does: a server for a laptop, not for production.",
+    )
+    parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="the folder of the versions")
+    parser.add_argument("--name", help="of the model in paths; default: the folder's")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
+    parser.add_argument("--port", type=int, default=8501, help="0 for any that is free (%(default)s)")
+    parser.add_argument(
+        "--timeout", type=float, default=RequestLimits.timeout, metavar="SECONDS", help="of a request (%(default)s)"
+    )
+    return parser
+
+
+def _listen(host, port):
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        reason = str(getattr(error, "strerror", None) or error).split(" (")[0]  # Python adds the address in brackets
+        raise OSError(f"cannot listen at {host}:{port}: {reason}") from error
+    # asyncio does this for sockets that it makes itself; without it each answer comes 40 ms late.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _server(folder, name, limits):
+    try:
+        import uvicorn
+
+        from export.serve.application import asgi
+    except ModuleNotFoundError as error:
+        raise ImportError(f'no package {error.name}: pip install "keras-transformer[server]"') from error
+    settings = BatchSettings()
+    executor = ThreadPoolExecutor(settings.num_threads, thread_name_prefix="batch")
+
+    def load(path):
+        from export.serve.servable import Servable  # in a thread: this imports TensorFlow's protos
+
+        return Servable(path, executor, settings)
+
+    config = uvicorn.Config(
+        asgi(Versions(name, folder, load, _report), executor, limits),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(limits.timeout) + 1,
+    )
+    return uvicorn.Server(config)
+
+
+def _terminate(*_):
+    raise SystemExit(143)
+
+
+def _report(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+def _fail(message):
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    # Without waiting for threads: for a model half loaded, or a call whose clients know that it took too long.
+    os._exit(main())

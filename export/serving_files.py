@@ -1,0 +1,126 @@
+"""What a server is started with, in a folder beside the versions: TF Serving looks at integers alone.
+
+    served/demo/serving/models.config        the versions that are served, and which of them is `stable`
+    served/demo/serving/batching.config      how requests are joined
+    served/demo/serving/monitoring.config    metrics for Prometheus
+    served/demo/serving/compose.yaml         the server as a container
+    served/demo/serving/kubernetes.yaml      the same in a cluster
+
+models.config is renewed by every export, which keeps what else was changed in it. The others are written once. What a
+request gets that names no version is the newest one; `stable` moves by hand alone, or where its version was removed:
+
+    there is         stable        served
+    1                1             1
+    1 2 3 4          1             1 3 4
+    1 2 3 4 5        4 by hand     4 5
+
+The newest version has no label, because a server that is to load a version and to move a label to it at once refuses
+both (`ServerCore::UpdateModelVersionLabelMap`) and would never load it.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import string
+from pathlib import Path
+
+from export.versions import versions
+
+TEMPLATES = Path(__file__).with_name("serving")
+MODELS = "models.config"
+HEADER = """\
+# Renewed by every export, which keeps what was changed here, comments excepted. The server looks every 10 seconds.
+# To promote a version: give the label `stable` its number. To take it back: the old number, while that is served.
+"""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def model_name(to: Path) -> str:
+    """The name of a model is that of its folder; it stands in URLs, command lines and YAML."""
+    name = os.path.basename(os.path.abspath(to))
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            "The folder of the versions names the model; it must consist of letters, digits, '.', '_' and '-' "
+            f"and begin with a letter or a digit. Received: {name!r} ({to})."
+        )
+    return name
+
+
+def check(to: Path):
+    """An error where `write(to)` would fail: better before an export than after it."""
+    model_name(to)
+    _read(to / "serving" / MODELS)
+
+
+def write(to: Path):
+    """Renews models.config for the versions in `to` and writes the other files that are not there."""
+    from keras_transformer.data.records import write_text
+
+    folder = to / "serving"
+    folder.mkdir(exist_ok=True)
+    with _locked(folder):
+        write_text(folder / MODELS, _renewed(folder / MODELS, model_name(to), versions(to)))
+        for template in sorted(TEMPLATES.iterdir()):
+            if not (folder / template.name).exists():
+                write_text(folder / template.name, _filled(template, model_name(to)))
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    """Two exports that end at once would each write what it has seen."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _filled(template, name):
+    words = string.Template(template.read_text(encoding="utf-8"))
+    return words.substitute(model=name, resource=_resource(name))
+
+
+def _resource(name):
+    """A name as Kubernetes wants it: at most 63 of a-z, 0-9 and "-", a letter first, no "-" at the end."""
+    return "translator-" + re.sub(r"[^a-z0-9]+", "-", name.lower())[:52].strip("-")
+
+
+# --- models.config
+
+
+def _read(path):
+    """The ModelServerConfig in a file; an empty one where there is no file."""
+    from google.protobuf import text_format
+    from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+    try:
+        return text_format.Parse(path.read_text(encoding="utf-8"), ModelServerConfig())
+    except FileNotFoundError:
+        return ModelServerConfig()
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a ModelServerConfig in text form. Received: {error}.") from error
+
+
+def _renewed(path, name, there):
+    from google.protobuf import text_format
+
+    server = _read(path)
+    models = server.model_config_list.config
+    model = next((model for model in models if model.name == name), None) or models.add(name=name)
+    model.base_path = model.base_path or f"/models/{name}"
+    model.model_platform = "tensorflow"
+    _renew(model, there)
+    return HEADER + text_format.MessageToString(server)
+
+
+def _renew(model, there):
+    """The versions and labels of one model, where `there` are versions."""
+    for label in [label for label, version in model.version_labels.items() if version not in there]:
+        del model.version_labels[label]
+    if "stable" not in model.version_labels:
+        model.version_labels["stable"] = there[-2:][0]
+    policy = model.model_version_policy
+    if policy.WhichOneof("policy_choice") in (None, "specific"):  # another one was chosen by hand
+        policy.specific.versions[:] = sorted({*there[-2:], *model.version_labels.values()})

@@ -1,0 +1,82 @@
+"""The versions of a model in its folder: a server sees each of them as a whole, at any moment, or not at all.
+
+    served/demo/.writing-2-4711/     version 2, which process 4711 writes and checks
+    served/demo/2/                   renamed, once all of it is on the disk
+
+TF Serving looks for integers every second and loads what it finds, half-written or not.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+WRITING = re.compile(r"\.writing-\d+-(\d+)")  # version, process
+
+
+class ExportError(RuntimeError):
+    """What was exported is not what was to be exported, or there is no place for it."""
+
+
+def versions(to: Path) -> list[int]:
+    """The versions that a server would see."""
+    names = [path.name for path in to.iterdir()] if to.is_dir() else []
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def free_version(to: Path, version: int | None) -> int:
+    """`version`, if there is none of that number; without it the one after the last."""
+    taken = versions(to)
+    if version is None:
+        return max(taken, default=0) + 1
+    if version < 1:
+        raise ExportError(f"A version is a positive integer. Received: {version}.")
+    if version in taken:
+        raise ExportError(f"Version {version} exists in {to}; a server may be using it. Give another number, or none.")
+    return version
+
+
+def publish(to: Path, version: int, write: Callable[[Path], None]) -> Path:
+    """Has `write(folder)` make a folder and then makes it the version. After an error or a signal nothing is left."""
+    from keras_transformer.data.records import sync  # here, because it brings TensorFlow, which takes seconds
+
+    to.mkdir(parents=True, exist_ok=True)
+    remove_stale(to)
+    writing, final = to / f".writing-{version}-{os.getpid()}", to / str(version)
+    try:
+        write(writing)
+        for path in [*writing.rglob("*"), writing]:
+            sync(path)
+        _rename(writing, final)
+        sync(to)
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
+    return final
+
+
+def _rename(writing, final):
+    try:
+        os.rename(writing, final)
+    except OSError as error:
+        raise ExportError(f"Another export has written {final} in the meantime ({error.strerror}).") from error
+
+
+def remove_stale(to: Path):
+    """Removes what exports that were killed have left."""
+    for path in to.iterdir():
+        writing = WRITING.fullmatch(path.name)
+        if writing and not _is_alive(int(writing[1])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(process):
+    if process == os.getpid():
+        return False  # its number has come round: this process has not begun to write
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is someone else's
+        return True
+    return True

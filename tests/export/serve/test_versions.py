@@ -1,0 +1,185 @@
+import asyncio
+import weakref
+
+import pytest
+
+from export.serve import RequestError
+from export.serve.versions import State, Versions
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def versions(folder):
+    versions = Versions("demo", folder, load, lambda line: versions.said.append(line))
+    versions.said = []
+    return versions
+
+
+def load(path):
+    text = (path / "model").read_text()
+    if text == "broken":
+        raise ValueError("is\nbroken")
+    return text
+
+
+def write(folder, version, text):
+    (folder / str(version)).mkdir(exist_ok=True)
+    (folder / str(version) / "model").write_text(text)
+
+
+def poll(versions):
+    asyncio.run(asyncio.wait_for(versions.poll(), 10))
+
+
+def served(versions, version=None):
+    with versions.use(version) as loaded:
+        return loaded
+
+
+def test_the_newest_version_is_loaded_and_the_one_before_it_unloaded(versions, folder):
+    write(folder, 9, "nine")
+    poll(versions)
+    assert served(versions) == served(versions, 9) == "nine"
+    write(folder, 10, "ten")
+    poll(versions)
+    assert served(versions) == served(versions, 10) == "ten"
+    assert versions.states() == [(10, State("AVAILABLE")), (9, State("END"))]
+    assert versions.said[-2].startswith("version 10 is available") and versions.said[-1] == "version 9 is unloaded"
+
+
+def test_what_is_no_version_is_not_looked_at(versions, folder):
+    for name in ("assets", ".writing-4-1", "2.0", "-3", "007", "0", "²"):
+        write(folder, name, "no")
+    (folder / "99").write_text("a file")
+    write(folder, 1, "one")
+    poll(versions)
+    assert served(versions) == "one"
+
+
+def test_a_broken_version_is_survived_and_reported(versions, folder):
+    write(folder, 1, "one")
+    poll(versions)
+    write(folder, 2, "broken")
+    poll(versions)
+    assert served(versions) == "one"
+    assert versions.states() == [(2, State("END", "ValueError: is broken")), (1, State("AVAILABLE"))]
+    poll(versions)
+    assert sum("is broken" in line for line in versions.said) == 1  # it was not tried again
+
+
+def test_a_broken_version_that_is_repaired_is_loaded(versions, folder):
+    write(folder, 2, "broken")
+    poll(versions)
+    write(folder, 2, "two")
+    poll(versions)
+    assert served(versions) == "two"
+
+
+def test_a_version_older_than_a_broken_one_is_loaded(versions, folder):
+    write(folder, 1, "one")
+    write(folder, 2, "broken")
+    poll(versions)
+    poll(versions)
+    assert served(versions) == "one"
+
+
+def test_removing_the_newest_version_brings_back_the_one_before(versions, folder):
+    write(folder, 1, "one")
+    write(folder, 2, "two")
+    poll(versions)
+    (folder / "2").rename(folder / "aside")
+    poll(versions)
+    assert served(versions) == "one"
+
+
+def test_the_last_version_is_kept_when_its_folder_has_gone(versions, folder):
+    write(folder, 1, "one")
+    poll(versions)
+    (folder / "1").rename(folder / "aside")
+    poll(versions)
+    assert served(versions) == "one"
+
+
+def test_the_memory_of_an_old_version_is_given_back(versions, folder):
+    class Model:
+        def __init__(self):
+            self.itself = self  # a cycle, as in a SavedModel
+
+    versions._load = lambda _: Model()
+    write(folder, 1, "one")
+    poll(versions)
+    with versions.use() as old:
+        old = weakref.ref(old)
+    write(folder, 2, "two")
+    poll(versions)
+    assert old() is None
+
+
+def test_a_version_is_unloaded_after_its_last_request(versions, folder):
+    async def scenario():
+        write(folder, 1, "one")
+        await versions.poll()
+        with versions.use() as loaded:
+            write(folder, 2, "two")
+            polling = asyncio.create_task(versions.poll())
+            await asyncio.sleep(0.3)
+            assert not polling.done() and loaded == "one" and served(versions) == "two"
+            assert versions.states(1) == [(1, State("UNLOADING"))]
+        await asyncio.wait_for(polling, 5)
+        assert versions.states(1) == [(1, State("END"))]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [None, 3])
+def test_a_version_that_is_not_there_is_not_found(versions, version):
+    with pytest.raises(RequestError, match="Servable not found for request: (Latest|Specific)") as caught:
+        served(versions, version)
+    assert caught.value.status == 404
+    with pytest.raises(RequestError, match="Could not find (any versions|version 3) of model demo") as caught:
+        versions.states(version)
+    assert caught.value.status == 404
+
+
+def test_who_asks_while_the_first_version_is_loaded_is_told_to_come_back(versions, folder):
+    seen = []
+
+    def ask(path):
+        with pytest.raises(RequestError, match="Version 1 of model demo is being loaded") as caught:
+            served(versions)
+        seen.append(caught.value.status)
+        return load(path)
+
+    versions._load = ask
+    write(folder, 1, "one")
+    poll(versions)
+    assert seen == [503] and served(versions) == "one"
+
+
+def test_waiting_for_a_version_is_said_once(versions):
+    poll(versions)
+    poll(versions)
+    assert len(versions.said) == 1 and versions.said[0].startswith("waiting for a version")
+
+
+def test_watching_goes_on_when_the_folder_comes_back(versions, folder, monkeypatch):
+    monkeypatch.setattr("export.serve.versions.POLL", 0.01)
+
+    async def scenario():
+        (folder / "gone").mkdir()
+        versions._folder = folder / "gone"
+        (folder / "gone").rmdir()
+        watching = asyncio.create_task(versions.watch())
+        await asyncio.sleep(0.1)
+        (folder / "gone").mkdir()
+        write(folder / "gone", 1, "one")
+        while not any("available" in line for line in versions.said):
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+    assert "No such file" in versions.said[0]

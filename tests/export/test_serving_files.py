@@ -1,0 +1,145 @@
+import re
+
+import pytest
+from google.protobuf import text_format
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+from export import serving_files
+
+NAMES = ["batching.config", "compose.yaml", "kubernetes.yaml", "models.config", "monitoring.config"]
+AVAILABLE = (
+    '{\n "model_version_status": [\n  {\n   "version": "1",\n   "state": "AVAILABLE",\n   "status": {}\n  }\n ]\n}\n'
+)
+
+
+def export(to, *versions):
+    """What an export leaves, in the eyes of `serving_files`."""
+    for version in versions:
+        (to / str(version)).mkdir(parents=True)
+    serving_files.write(to)
+    return to / "serving"
+
+
+def model(to, name="demo"):
+    server = text_format.Parse((to / "serving" / "models.config").read_text(encoding="utf-8"), ModelServerConfig())
+    (found,) = [model for model in server.model_config_list.config if model.name == name]
+    return found
+
+
+def served(to):
+    return list(model(to).model_version_policy.specific.versions), dict(model(to).version_labels)
+
+
+def test_the_files_are_there_and_the_model_has_the_name_of_its_folder(tmp_path):
+    folder = export(tmp_path / "demo", 1)
+    assert sorted(path.name for path in folder.iterdir()) == NAMES
+    found = model(tmp_path / "demo")
+    assert (found.name, found.base_path, found.model_platform) == ("demo", "/models/demo", "tensorflow")
+    assert served(tmp_path / "demo") == ([1], {"stable": 1})
+
+
+def test_an_export_adds_the_newest_version_and_never_moves_the_label(tmp_path):
+    to = tmp_path / "demo"
+    seen = []
+    for version in (1, 2, 3, 4):
+        export(to, version)
+        seen.append(served(to))
+    assert seen == [
+        ([1], {"stable": 1}),
+        ([1, 2], {"stable": 1}),
+        ([1, 2, 3], {"stable": 1}),
+        ([1, 3, 4], {"stable": 1}),
+    ]
+
+
+def test_no_label_ever_moves_to_a_version_that_a_running_server_has_yet_to_load(tmp_path):
+    """A server refuses such a file as a whole, and each time it looks, so that it would never load the version."""
+    to, loaded, labels = tmp_path / "demo", [], {}
+    for version in range(1, 6):
+        export(to, version)
+        now, found = served(to)
+        moved = {label: target for label, target in found.items() if labels.get(label, target) != target}
+        assert set(moved.values()) <= set(loaded)
+        loaded, labels = now, found
+        if version == 3:
+            promote(to, 3)
+            labels = {"stable": 3}
+    assert served(to) == ([3, 4, 5], {"stable": 3})
+
+
+def promote(to, version):
+    path = to / "serving" / "models.config"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r'(key: "stable"\s+value:) \d+', rf"\1 {version}", text), encoding="utf-8")
+
+
+def test_a_label_whose_version_was_removed_goes_to_the_older_of_the_newest_two(tmp_path):
+    to = tmp_path / "demo"
+    export(to, 1, 2, 3)
+    for version in (1, 2):
+        (to / str(version)).rmdir()
+    promote(to, 2)
+    export(to, 4)
+    assert served(to) == ([3, 4], {"stable": 3})
+
+
+def test_an_empty_version_list_never_arises_and_gaps_do_no_harm(tmp_path):
+    export(tmp_path / "demo", 3, 20)
+    assert served(tmp_path / "demo") == ([3, 20], {"stable": 3})
+
+
+def test_what_was_changed_by_hand_stays(tmp_path):
+    to = tmp_path / "demo"
+    path = export(to, 1) / "models.config"
+    other = 'config { name: "other" base_path: "/models/other" model_platform: "tensorflow" }'
+    changed = path.read_text(encoding="utf-8").replace("model_config_list {", "model_config_list {\n" + other)
+    changed = changed.replace(
+        'base_path: "/models/demo"', 'base_path: "/srv/demo" version_labels {key: "old" value: 1}'
+    )
+    path.write_text(changed, encoding="utf-8")
+    export(to, 2)
+    assert model(to, "other").base_path == "/models/other" and model(to).base_path == "/srv/demo"
+    assert served(to) == ([1, 2], {"stable": 1, "old": 1})
+
+
+def test_another_policy_that_was_chosen_by_hand_stays(tmp_path):
+    to = tmp_path / "demo"
+    path = export(to, 1) / "models.config"
+    text = re.sub(r"specific \{[^}]*\}", "all {}", path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+    export(to, 2)
+    assert model(to).model_version_policy.WhichOneof("policy_choice") == "all"
+
+
+def test_the_other_files_are_written_once(tmp_path):
+    folder = export(tmp_path / "demo", 1)
+    for name in NAMES:
+        if name != "models.config":
+            (folder / name).write_text("mine", encoding="utf-8")
+    (folder / "compose.yaml").unlink()
+    export(tmp_path / "demo", 2)
+    assert [name for name in NAMES if (folder / name).read_text(encoding="utf-8") == "mine"] == [
+        "batching.config",
+        "kubernetes.yaml",
+        "monitoring.config",
+    ]
+    assert "demo" in (folder / "compose.yaml").read_text(encoding="utf-8")
+
+
+def test_a_damaged_models_config_is_refused_before_the_export(tmp_path):
+    path = export(tmp_path / "demo", 1) / "models.config"
+    path.write_text("model_config_list { config { nme: 'demo' } }", encoding="utf-8")
+    with pytest.raises(ValueError, match="must be a ModelServerConfig in text form. Received: .*nme"):
+        serving_files.check(tmp_path / "demo")
+
+
+@pytest.mark.parametrize("name", ["my model", "größe", "a:b", "$HOME", "-x", ".x", 'a"b', "a%s", "x" + "\n"])
+def test_a_name_that_a_server_or_a_shell_would_misread_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="names the model; it must consist of letters.*Received"):
+        serving_files.check(tmp_path / name)
+
+
+def test_the_name_is_that_of_the_folder_however_it_is_written(tmp_path, monkeypatch):
+    (tmp_path / "demo" / "1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "demo")
+    assert {serving_files.model_name(path) for path in (tmp_path / "demo", ".", "1/..", "../demo/")} == {"demo"}

@@ -1,0 +1,77 @@
+import os
+
+import pytest
+
+from export.versions import ExportError, free_version, publish, remove_stale, versions
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def fill(folder):
+    (folder / "variables").mkdir(parents=True)
+    (folder / "variables" / "variables.index").write_text("7", encoding="utf-8")
+
+
+def test_versions_are_the_folders_that_a_server_takes_for_them(tmp_path):
+    for name in ("10", "9", "0", "12x", "-3", "1.5", "²", "serving", ".writing-11-1"):
+        (tmp_path / name).mkdir()
+    assert versions(tmp_path) == [0, 9, 10]
+    assert versions(tmp_path / "missing") == []
+
+
+def test_the_next_version_is_the_one_after_the_last(tmp_path):
+    assert free_version(tmp_path, None) == 1
+    (tmp_path / "9").mkdir()
+    assert (free_version(tmp_path, None), free_version(tmp_path, 3)) == (10, 3)
+
+
+def test_a_version_that_exists_is_refused(tmp_path):
+    (tmp_path / "2").mkdir()
+    with pytest.raises(ExportError, match="Version 2 exists"):
+        free_version(tmp_path, 2)
+    with pytest.raises(ExportError, match="positive integer. Received: 0"):
+        free_version(tmp_path, 0)
+
+
+def test_a_version_appears_when_all_of_it_is_written(tmp_path):
+    seen = []
+
+    def write(folder):
+        fill(folder)
+        seen.extend(names(tmp_path))
+
+    path = publish(tmp_path, 4, write)
+    assert seen == [f".writing-4-{os.getpid()}"]  # no integer: a server does not see it
+    assert path == tmp_path / "4" and names(tmp_path) == ["4"]
+    assert (path / "variables" / "variables.index").read_text(encoding="utf-8") == "7"
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, ExportError, OSError])
+def test_an_interruption_leaves_nothing(tmp_path, interruption):
+    def write(folder):
+        fill(folder)
+        raise interruption
+
+    with pytest.raises(interruption):
+        publish(tmp_path, 1, write)
+    assert names(tmp_path) == []
+
+
+def test_a_version_that_came_in_the_meantime_stays_as_it_is(tmp_path):
+    def write(folder):
+        fill(folder)
+        fill(tmp_path / "1")
+        (tmp_path / "1" / "theirs").touch()
+
+    with pytest.raises(ExportError, match="in the meantime"):
+        publish(tmp_path, 1, write)
+    assert names(tmp_path) == ["1"] and names(tmp_path / "1") == ["theirs", "variables"]
+
+
+def test_what_killed_exports_have_left_is_removed_and_what_others_write_is_not(no_process, tmp_path):
+    (tmp_path / f".writing-1-{no_process}" / "variables").mkdir(parents=True)
+    (tmp_path / f".writing-1-{os.getppid()}").mkdir()
+    remove_stale(tmp_path)
+    assert names(tmp_path) == [f".writing-1-{os.getppid()}"]
