@@ -64,19 +64,17 @@ def deliver(workdir, config):
     """The finished model as a SavedModel, what this says to a few sentences, and what to try next."""
     print(f"\nThe finished model is {workdir}/model.keras.")
     if config.train.export:
-        if not _has_export(workdir):
-            _export(workdir)
-        print(f"As a SavedModel for TF Serving, strings in and strings out: {workdir}/export")
+        path = _exported(workdir) or _export(workdir)
+        print(f"As a SavedModel for TF Serving, strings in and strings out: {path}")
     print(NEXT.format(workdir=workdir))
 
 
-def _has_export(workdir):
-    """Whether the newest version is one of the finished model."""
+def _exported(workdir):
+    """The newest version, if it is one of the finished model."""
     from export.versions import versions
 
-    found = versions(workdir / "export")
-    newest = workdir / "export" / str(found[-1]) if found else workdir
-    return bool(found) and newest.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime
+    found = [workdir / "export" / str(number) for number in versions(workdir / "export")[-1:]]
+    return next((path for path in found if path.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime), None)
 
 
 def _export(workdir):
@@ -91,6 +89,7 @@ def _export(workdir):
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     for text, translation in zip(texts, served(text=tf.constant(texts))["translation"].numpy().tolist(), strict=True):
         print(f"    {text}\n      -> {translation.decode()}")
+    return path
 
 
 def _user_errors():

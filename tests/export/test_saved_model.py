@@ -94,7 +94,8 @@ def test_a_version_that_a_server_could_not_warm_up_is_refused(exported, translat
 
 
 def test_the_sentences_of_the_check_come_with_or_without_data(finished_run, translator, tmp_path):
-    with_data = saved_model.check_sentences(finished_run, translator)
-    without = saved_model.check_sentences(tmp_path, translator)
+    tokenizer = translator.tokenizers.source
+    with_data = saved_model.check_sentences(finished_run, tokenizer)
+    without = saved_model.check_sentences(tmp_path, tokenizer)
     assert len(with_data) == len(without) == saved_model.NUM_SENTENCES + len(saved_model.HOSTILE)
     assert with_data != without and all(with_data[: saved_model.NUM_SENTENCES])
