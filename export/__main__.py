@@ -20,9 +20,9 @@ def main(arguments=None) -> int:
     )
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow, which takes seconds
-
     try:
+        from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow, which takes seconds
+
         path = export_saved_model(
             options.workdir,
             options.to,
@@ -32,8 +32,10 @@ def main(arguments=None) -> int:
             **parse_decode(options.set),
         )
     except (ExportError, OSError, ValueError) as error:
+        from keras_transformer.config import ConfigError
+
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         print("interrupted, nothing was exported", file=sys.stderr)
         return 130

@@ -9,20 +9,30 @@ import json
 import os
 import sys
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 - its operations
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
+TRANSLATING = ("serving_default", "translate_nbest", "translate_xla")  # what takes texts alone; the last is optional
 WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")
 
 
 def answers(path, texts):
-    """The answers of `serving_default`, once all that warms a server up is answered. -> {"translations", "scores"}"""
+    """What the signatures say of the texts, once all that warms a server up is answered. -> {signature: outputs}"""
     loaded = tf.saved_model.load(path)
-    replay(loaded.signatures, os.path.join(path, WARM_UP))
-    best = loaded.signatures["serving_default"](text=tf.constant([text.encode() for text in texts], tf.string))
-    translations = [translation.decode() for translation in best["translation"].numpy().tolist()]
-    return {"translations": translations, "scores": best["score"].numpy().tolist()}
+    signatures = loaded.signatures
+    replay(signatures, os.path.join(path, WARM_UP))
+    text = tf.constant([text.encode() for text in texts], tf.string)
+    found = {name: signatures[name](text=text) for name in TRANSLATING if name in signatures}
+    found["score"] = signatures["score"](source=text, target=found["serving_default"]["translation"])
+    return {name: {key: _plain(value.numpy()) for key, value in outputs.items()} for name, outputs in found.items()}
+
+
+def _plain(array):
+    """An array as JSON has it; bytes become text."""
+    strings = array.dtype.kind in "OS"
+    return np.vectorize(bytes.decode, otypes=[object])(array).tolist() if strings else array.tolist()
 
 
 def replay(signatures, path):

@@ -32,7 +32,7 @@ XLA_LENGTHS = 32  # translate_xla is compiled for inputs of so many pieces, and 
 class Limits:
     """What one sentence may cost; the rest is cut off. `DecodeConfig` has the limits in pieces."""
 
-    max_input_bytes: int = 8192
+    max_input_bytes: int = 4096
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
@@ -138,15 +138,17 @@ class ServingTranslator(tf.Module):
         }
 
     def translate_ids(self, ids):
-        """Each row is read up to its end of sentence, so whatever a batch is padded with does no harm."""
-        vocab_size = self._translator.tokenizers.source.vocab_size
+        """Each row is read up to its end of sentence, so whatever a batch is padded with does no harm.
+
+        A row without an end of sentence ends where it ends, or with the padding at its end.
+        """
+        ids = tf.where((ids >= 0) & (ids < self._translator.model.source_vocab_size), ids, UNK_ID)
         is_end = tf.cast(ids == EOS_ID, tf.int32)
-        ids = tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
         ids = tf.where(tf.cumsum(is_end, axis=1, exclusive=True) == 0, ids, PAD_ID)
-        found = self._search(self._cut(ids))
+        found = self._search(self._cut(_ended(ids)))
         lengths = found.lengths[:, 0]
         longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))  # there may be no row
-        return {"ids": found.ids[:, 0, :longest], "lengths": lengths, "score": found.scores[:, 0]}
+        return {"ids": found.ids[:, 0, :longest], "lengths": lengths, "score": _finite(found.scores[:, 0])}
 
     def translate_xla(self, text):
         """`translate`, compiled. Text stays outside of what is compiled, and inputs have a few fixed lengths."""
@@ -197,6 +199,15 @@ class ServingTranslator(tf.Module):
         ids = ids[:, :limit]
         is_last = tf.range(tf.shape(ids)[1]) == limit - 1  # (S,)
         return tf.where(too_long & is_last, EOS_ID, ids)
+
+
+def _ended(ids):
+    """Rows with an end of sentence each, but for those of nothing but padding. (B, S) -> (B, S + 1)"""
+    ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=PAD_ID)
+    places = tf.range(tf.shape(ids)[1])
+    end = tf.reduce_max(tf.where(ids == PAD_ID, 0, places + 1), axis=1, keepdims=True)  # (B, 1), behind the last id
+    is_open = (end > 0) & ~tf.reduce_any(ids == EOS_ID, axis=1, keepdims=True)
+    return tf.where(is_open & (places == end), EOS_ID, ids)
 
 
 def _finite(scores):

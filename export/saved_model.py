@@ -94,18 +94,33 @@ def check_sentences(workdir: Path, tokenizer) -> list[str]:
 
 
 def compare(folder: Path, translator, texts: list[str]):
-    """An error unless the SavedModel, in a process of its own, translates as the `Translator` does."""
+    """An error unless the SavedModel, in a process of its own, translates and scores as the `Translator` does."""
     import tensorflow as tf
 
     answers = _answers(folder, texts)
     with tf.device("CPU"):
-        expected = [best for best, *_ in translator.translate_nbest(texts, num_hypotheses=1)]
-    for text, best, *answer in zip(texts, expected, answers["translations"], answers["scores"], strict=True):
-        translation, score = answer
-        if translation != best.text or not abs(score - best.score) <= TOLERANCE:
+        nbest = translator.translate_nbest(texts, num_hypotheses=translator.decode.beam_width)
+        scored = translator.score(texts, answers["serving_default"]["translation"])
+    expected = [[(one.text, one.score) for one in found] for found in nbest]
+    for name in {"serving_default", "translate_xla"} & answers.keys():
+        for i, best in enumerate(zip(answers[name]["translation"], answers[name]["score"], strict=True)):
+            _agree(name, texts[i], expected[i], [best])
+    lists = answers["translate_nbest"]
+    for i, found in enumerate(zip(lists["translations"], lists["scores"], strict=True)):
+        _agree("translate_nbest", texts[i], expected[i], [*zip(*found, strict=True)][: len(expected[i])])
+    for text, one, log_prob in zip(texts, scored, answers["score"]["log_prob"], strict=True):
+        _agree("score", text, [("", one.log_prob / len(one.pieces))], [("", log_prob / len(one.pieces))])
+
+
+def _agree(signature, source, expected, found):
+    """An error unless the (text, score) of `found` are those of `expected`; texts of equal scores may change places."""
+    for place, (text, score) in enumerate(found):
+        is_known = any(text == known and abs(score - its) <= TOLERANCE for known, its in expected)
+        is_tied = 0 < place == len(expected) - 1  # with one that is not in the list any more
+        if not abs(score - expected[place][1]) <= TOLERANCE or not (is_known or is_tied):
             raise ExportError(
-                f"The exported model translates {text!r} as {translation!r} ({score:.6g}), "
-                f"the run's as {best.text!r} ({best.score:.6g}). Nothing was exported."
+                f"By {signature}, the exported model makes of {source!r}: {text!r} ({score:.6g}), "
+                f"the run's: {expected[place][0]!r} ({expected[place][1]:.6g}). Nothing was exported."
             )
 
 

@@ -1,6 +1,6 @@
 """python -m keras_transformer COMMAND, also installed as the console command keras-transformer.
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C), 141 nobody reads the output any more.
+Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 130 interrupted (Ctrl-C), 141 nobody reads the output.
 """
 
 import argparse
@@ -8,6 +8,7 @@ import os
 import sys
 
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
+from keras_transformer.config import ConfigError
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),
@@ -35,9 +36,9 @@ def main(arguments=None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except (OSError, ValueError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except (OSError, ValueError, ImportError, MemoryError) as error:
+        print(f"error: {error or type(error).__name__}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
 
 
 if __name__ == "__main__":

@@ -36,7 +36,10 @@ class Tokenizer:
 
     def __init__(self, model_bytes: bytes):
         self.model_bytes = model_bytes
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+        except RuntimeError as error:
+            raise ValueError(f"Expected a SentencePiece model. Received: {len(model_bytes)} other bytes.") from error
 
     @classmethod
     def train(

@@ -7,7 +7,8 @@ translator.model, translator.tokenizers                 # the Keras model, Sente
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -16,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import inference
+from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import Config, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.model import AttentionMaps, Transformer
@@ -55,11 +57,25 @@ class Translator:
         model: a `Transformer`.
         tokenizers: its `Tokenizers`.
         decode: the `DecodeConfig`.
+        xla: whether XLA compiles the search; None: for the shapes for which that pays, see `compilation.py`.
     """
 
-    def __init__(self, model: Transformer, tokenizers: Tokenizers, decode: DecodeConfig | None = None):
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizers: Tokenizers,
+        decode: DecodeConfig | None = None,
+        *,
+        xla: bool | None = None,
+    ):
         self.model, self.tokenizers = model, tokenizers
         self.decode = decode or DecodeConfig()
+        self._xla = xla
+        self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
+        self._prefix_search, self._sampling, self._scoring = (
+            tf.function(function, reduce_retracing=True, autograph=False)
+            for function in (self._search_with_prefix, self._sample, self._token_log_probs)
+        )
 
     @classmethod
     def load(cls, workdir, **decode) -> Self:
@@ -81,64 +97,105 @@ class Translator:
 
     # --- what can be asked
 
-    def translate(self, texts: Sequence[str]) -> list[str]:
+    def translate(self, texts: Iterable[str]) -> list[str]:
         """The best translation of every text, in order. A text of nothing but blanks is translated as ""."""
         return [translations[0].text for translations in self.translate_nbest(texts, num_hypotheses=1)]
 
-    def translate_nbest(self, texts: Sequence[str], num_hypotheses: int) -> list[list[Translation]]:
-        """The best translations of every text, best first; fewer where there are not so many."""
-        return self._translations(texts, lambda source_ids, rows: self._search(source_ids, num_hypotheses))
+    def translate_nbest(self, texts: Iterable[str], num_hypotheses: int) -> list[list[Translation]]:
+        """The best translations of every text, best first; fewer where there are not so many.
 
-    def translate_prefix(self, texts: Sequence[str], prefixes: Sequence[str]) -> list[Translation]:
-        """The best translation of every text among those that begin with its prefix."""
+        They differ in their pieces. Now and then two of them are the same words, cut differently; `score`, which cuts
+        words in the one way of the tokenizer, then gives another score for one of them.
+        """
+        search = self.searching(num_hypotheses)
+        return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead))
+
+    def translate_prefix(self, texts: Iterable[str], prefixes: Iterable[str]) -> list[Translation]:
+        """The best translation of every text among those that begin with its prefix.
+
+        The prefix is what the tokenizer makes of it: normalised, unknown characters as "⁇". It should end with a word:
+        the translation goes on behind its last piece, and may be no likely one of a word that is cut.
+        """
+        texts, prefixes = _texts(texts), _texts(prefixes)
         if len(prefixes) != len(texts):
             raise ValueError(f"Every text needs its prefix. Received: {len(texts)} texts, {len(prefixes)} prefixes.")
         prefix_ids = [ids[:-1] for ids in self._encode(self.tokenizers.target, prefixes)]  # without the end of sentence
 
-        def ask(source_ids, rows):
-            return self._search(source_ids, 1, pad([prefix_ids[row] for row in rows]))
+        def ask(source_ids, rows, ahead):
+            return self._prefix_search(source_ids, pad([prefix_ids[row] for row in rows]))
 
         return [best for best, *_ in self._translations(texts, ask)]
 
-    def sample(self, texts: Sequence[str], seeds: int | Sequence[int], temperature: float = 1.0) -> list[Translation]:
-        """A random translation of every text; the same text and seed give the same one."""
-        seeds = np.broadcast_to(np.asarray(seeds, np.int64), (len(texts),))
+    def sample(
+        self, texts: Iterable[str], seeds: int | Sequence[int], temperature: float | Sequence[float] = 1.0
+    ) -> list[Translation]:
+        """A random translation of every text; the same text, seed and temperature give the same one.
 
-        def ask(source_ids, rows):
-            return self._sample(source_ids, tf.constant(seeds[rows]), tf.constant(temperature, tf.float32))
+        Args:
+            texts: what is translated.
+            seeds: one for all, or one a text.
+            temperature: one for all, or one a text; 0 takes the likeliest piece each time.
+        """
+        texts = _texts(texts)
+        seeds = np.broadcast_to(_integers(seeds), (len(texts),))
+        temperature = np.broadcast_to(np.asarray(temperature, np.float32), (len(texts),))
+        if not (np.isfinite(temperature) & (temperature >= 0)).all():
+            raise ValueError(f"`temperature` must be at least 0 and finite. Received: {temperature.tolist()}.")
+
+        def ask(source_ids, rows, ahead):
+            return self._sampling(source_ids, tf.constant(seeds[rows]), tf.constant(temperature[rows]))
 
         return [drawn for drawn, *_ in self._translations(texts, ask)]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[Scored]:
         """How likely the model finds each target as the translation of its source, by its pieces and in all."""
-        found: list[Scored | None] = [None] * len(sources)
         source_ids, target_ids = self._encode_pairs(sources, targets)
+        found: list[Scored | None] = [None] * len(source_ids)
         lengths = [len(source) + len(target) for source, target in zip(source_ids, target_ids, strict=True)]
         for rows in batches_by_length(lengths, TOKENS_PER_BATCH):
             batch = (pad([side[row] for row in rows]) for side in (source_ids, target_ids))
-            for row, log_probs in zip(rows, self._token_log_probs(*batch).numpy(), strict=True):
+            for row, log_probs in zip(rows, self._scoring(*batch).numpy(), strict=True):
                 found[row] = self._scored(target_ids[row], log_probs)
         return found
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
         """The attention weights of every layer and head for each pair."""
         found = []
         for source, target in zip(*self._encode_pairs(sources, targets), strict=True):
-            maps = inference.alignments(self.model, pad([source]), pad([target]))
+            maps = inference.alignments(self.model, tf.constant(pad([source])), tf.constant(pad([target])))
             pieces = self.tokenizers.source.pieces(source), self.tokenizers.target.pieces(target)
             found.append(Alignment(*pieces, AttentionMaps(*(x.numpy()[:, 0] for x in maps))))
         return found
 
+    def searching(self, num_hypotheses: int = 1) -> WhereItPays:
+        """The beam search as a function, ids (B, S) -> Hypotheses, without any text."""
+        if num_hypotheses not in self._searches:
+
+            def search(source_ids):
+                return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses)
+
+            self._searches[num_hypotheses] = WhereItPays(search, self._xla)
+        return self._searches[num_hypotheses]
+
     # --- text to ids and back
 
     def _translations(self, texts, ask):
-        """What `ask(source_ids, rows)` finds for every text; `rows` are the texts that the rows of ids stand for."""
+        """What `ask(source_ids, rows, ahead)` finds for every text.
+
+        `rows` are the texts that the rows of ids stand for; `ahead` is how many more batches of their shape there are.
+        """
         found = [[Translation("", 0.0, 0.0)] for _ in texts]
         full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
         sources = self._encode(self.tokenizers.source, [texts[i] for i in full])
-        for rows in batches_by_length([len(ids) for ids in sources], TOKENS_PER_BATCH):
-            hypotheses = ask(pad([sources[row] for row in rows]), full[rows])
-            for row, *beams in zip(full[rows], *(x.numpy() for x in hypotheses), strict=True):
+        batches = [
+            (rows, pad([sources[row] for row in rows]))
+            for rows in batches_by_length([len(ids) for ids in sources], TOKENS_PER_BATCH)
+        ]
+        ahead = Counter(padded_shape(*ids.shape) for _, ids in batches)
+        for rows, ids in batches:
+            ahead[padded_shape(*ids.shape)] -= 1
+            hypotheses = ask(ids, full[rows], ahead[padded_shape(*ids.shape)])
+            for row, *beams in zip(full[rows], *map(np.asarray, hypotheses), strict=True):
                 found[row] = self._read(*beams)
         return found
 
@@ -157,6 +214,7 @@ class Translator:
         return Scored(score, total, self.tokenizers.target.pieces(ids), log_probs.tolist())
 
     def _encode_pairs(self, sources, targets):
+        sources, targets = _texts(sources), _texts(targets)
         if len(sources) != len(targets):
             raise ValueError(f"Every source needs its target. Received: {len(sources)} and {len(targets)}.")
         return self._encode(self.tokenizers.source, sources), self._encode(self.tokenizers.target, targets)
@@ -167,21 +225,31 @@ class Translator:
         encoded = zip(tokenizer.encode(texts), texts, strict=True)
         return [ids if len(ids) <= limit else _cut(ids, limit, text) for ids, text in encoded]
 
-    # --- ids to ids, compiled
+    # --- ids to ids
 
-    @tf.function(reduce_retracing=True, autograph=False)
-    def _search(self, source_ids, num_hypotheses, prefix_ids=None):
-        return inference.search(
-            self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, prefix_ids=prefix_ids
-        )
+    def _search_with_prefix(self, source_ids, prefix_ids):
+        return inference.search(self.model, source_ids, self.decode, prefix_ids=prefix_ids)
 
-    @tf.function(reduce_retracing=True, autograph=False)
     def _sample(self, source_ids, seeds, temperature):
         return inference.sample(self.model, source_ids, self.decode, seeds=seeds, temperature=temperature)
 
-    @tf.function(reduce_retracing=True, autograph=False)
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)
+
+
+def _texts(texts):
+    """The texts as a list; one string is no list of texts."""
+    listed = None if isinstance(texts, str | bytes) else list(texts)
+    if listed is None or not all(isinstance(text, str) for text in listed):
+        raise TypeError(f"Expected strings in a list. Received: {texts!r:.80}")
+    return listed
+
+
+def _integers(values):
+    values = np.asarray(values)
+    if not np.can_cast(values.dtype, np.int64):
+        raise ValueError(f"`seeds` must be integers of 64 bits. Received: {values!r:.80}")
+    return values.astype(np.int64)
 
 
 def _cut(ids, limit, text):
@@ -190,18 +258,22 @@ def _cut(ids, limit, text):
 
 
 def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of similar lengths, longest first; a batch holds at most `tokens`, padding included."""
+    """Row numbers in batches of similar lengths, longest first.
+
+    A batch holds at most `tokens`, padding included, and 1, 2, 4, 8, ... rows, but for the last: there are few shapes.
+    """
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     start = 0
     while start < len(order):
-        stop = start + max(1, tokens // lengths[order[start]])
-        yield order[start:stop]
-        start = stop
+        _, width = padded_shape(1, lengths[order[start]])
+        rows = 1 << (max(1, tokens // width).bit_length() - 1)
+        yield order[start : start + rows]
+        start += rows
 
 
-def pad(sequences: Sequence[Sequence[int]]) -> tf.Tensor:
-    """Sequences of ids as one tensor, filled up with padding. -> (B, S)"""
+def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Sequences of ids as one array, filled up with padding. -> (B, S)"""
     ids = np.full((len(sequences), max(map(len, sequences))), PAD_ID, np.int32)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
-    return tf.constant(ids)
+    return ids

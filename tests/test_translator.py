@@ -124,3 +124,35 @@ def test_what_is_too_long_is_cut_and_said(finished_run, caplog):
     translator = Translator.load(finished_run, max_input_length=17)
     assert len(translator.translate(["the dog sees the cat " * 1000, "Anna sleeps."])) == 2
     assert "Read 17 of" in caplog.text and len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("texts", ["one string", b"bytes", [1, 2], [None], ["a", b"b"]])
+def test_what_is_no_list_of_strings_is_refused(translator, texts):
+    for ask in (translator.translate, lambda texts: translator.score(texts, texts)):
+        with pytest.raises(TypeError, match="Expected strings in a list"):
+            ask(texts)
+
+
+def test_any_iterable_of_strings_will_do(translator):
+    assert translator.translate(text for text in TEXTS[:3]) == translator.translate(TEXTS[:3])
+
+
+def test_seeds_and_temperatures_can_be_given_text_by_text(translator):
+    texts = ["Anna sleeps.", "", "Tom!"]
+    cold = translator.sample(texts, [1, 2, 3], [0.0, 5.0, 0.0])
+    assert [one.text for one in cold] == [one.text for one in translator.sample(texts, 7, 0.0)]
+    for wrong in (-1, float("nan"), float("inf"), [1.0, -1.0, 1.0]):
+        with pytest.raises(ValueError, match="`temperature` must be at least 0"):
+            translator.sample(texts, 1, wrong)
+    for wrong in (1.5, 2**64):
+        with pytest.raises(ValueError, match="`seeds` must be integers"):
+            translator.sample(texts, wrong)
+
+
+def test_the_search_is_the_same_with_xla_and_without(finished_run):
+    texts = [f"Anna sees {'very ' * (n % 5)}big dogs and {n} cats." for n in range(21)]
+    loaded = Translator.load(finished_run)
+    plain, compiled = (Translator(loaded.model, loaded.tokenizers, loaded.decode, xla=xla) for xla in (False, True))
+    for a, b in zip(plain.translate_nbest(texts, 3), compiled.translate_nbest(texts, 3), strict=True):
+        assert [one.text for one in a] == [one.text for one in b]
+        np.testing.assert_allclose([one.score for one in a], [one.score for one in b], atol=1e-4)

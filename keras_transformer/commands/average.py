@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from keras_transformer.commands.options import add_workdir
+
 EPILOG = """\
 The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run
 itself stays as it is."""
@@ -10,9 +12,7 @@ itself stays as it is."""
 
 def add_arguments(parser):
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a run, which need not be finished"
-    )
+    add_workdir(parser, "folder of a run, which need not be finished")
     parser.add_argument("--last", metavar="N", type=int, help="how many of the newest checkpoints (all)")
     parser.add_argument("--checkpoints", metavar="FILE", nargs="+", help="these checkpoints instead")
     parser.add_argument("--to", metavar="FOLDER", required=True, help="the new folder of the averaged model")

@@ -4,16 +4,15 @@ import platform
 import time
 from pathlib import Path
 
-from keras_transformer.commands.lines import read_lines
+from keras_transformer.commands.lines import check_output, read_lines
+from keras_transformer.commands.options import add_decode, add_workdir, load_translator
 
 FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
 
 
 def add_arguments(parser):
     parser.epilog = FILES
-    parser.add_argument(
-        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a finished run (%(default)s)"
-    )
+    add_workdir(parser)
     parser.add_argument("--source", metavar="FILE", help="sentences to translate, a line each")
     parser.add_argument("--reference", metavar="FILE", help="their translations, a line each")
     parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating")
@@ -23,13 +22,23 @@ def add_arguments(parser):
     parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
     parser.add_argument("--html", metavar="FILE", help="and as one page")
     parser.add_argument("--output", metavar="FILE", help="the translations")
+    add_decode(parser)
 
 
 def run(options) -> int:
+    _check_outputs(options)
     evaluation, hypotheses = evaluate(options)
     print(evaluation.to_text())
     _write(options, evaluation, hypotheses)
     return 0
+
+
+def _check_outputs(options):
+    """An error where something could not be written, before the work and not after it."""
+    inputs = (options.source, options.reference, options.hypotheses, options.other)
+    for path in (options.output, options.json, options.html):
+        if path is not None:
+            check_output(path, *inputs)
 
 
 def evaluate(options):
@@ -41,7 +50,7 @@ def evaluate(options):
     if options.hypotheses:
         hypotheses = list(read_lines(options.hypotheses))
     else:
-        hypotheses, speed = _translate(options.workdir, sources)
+        hypotheses, speed = _translate(load_translator(options), sources)
         about |= speed
     found = evaluation.evaluate(
         sources,
@@ -71,10 +80,7 @@ def _test_set(options):
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
-def _translate(workdir, sources):
-    from keras_transformer.translator import Translator
-
-    translator = Translator.load(workdir)
+def _translate(translator, sources):
     began = time.monotonic()
     hypotheses = translator.translate(sources)
     seconds = time.monotonic() - began

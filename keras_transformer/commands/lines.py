@@ -45,7 +45,14 @@ def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tupl
 
 
 def open_input(path):
-    return contextlib.nullcontext(sys.stdin.buffer) if path is None else open(path, "rb")
+    return contextlib.nullcontext(_standard("stdin")) if path is None else open(path, "rb")
+
+
+def _standard(name):
+    stream = getattr(sys, name)
+    if stream is None:
+        raise ValueError(f"Without a file, {name} must be open. Received: a closed one.")
+    return stream.buffer
 
 
 @contextlib.contextmanager
@@ -57,9 +64,11 @@ def open_output(path, *inputs):
         *inputs: paths of what is read meanwhile; None for standard input. The output may not be one of them.
     """
     for other in inputs:
-        if path and other and Path(path).exists() and Path(path).samefile(other):
-            raise ValueError(f"The output must be another file than the input. Received: {path} for both.")
-    with contextlib.nullcontext(sys.stdout.buffer) if path is None else open(path, "wb") as file:
+        if other is not None:
+            open_input(other).close()  # what cannot be read should not cost what is in `path`
+    if path is not None:
+        check_output(path, *inputs)
+    with contextlib.nullcontext(_standard("stdout")) if path is None else open(path, "wb") as file:
 
         def write(lines: Iterable[str]):
             for line in lines:
@@ -67,6 +76,15 @@ def open_output(path, *inputs):
             file.flush()
 
         yield write
+
+
+def check_output(path, *inputs):
+    """An error where `path` could not be written, or is one of the inputs."""
+    for other in inputs:
+        if other and Path(path).exists() and Path(other).exists() and Path(path).samefile(other):
+            raise ValueError(f"The output must be another file than the input. Received: {path} for both.")
+    with open(path, "ab"):  # nothing is lost by that
+        pass
 
 
 def count_lines(path) -> int | None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from keras_transformer.commands.options import add_workdir
+
 EPILOG = """\
 attention    who attends to whom in one sentence: encoder, decoder and cross attention (--source, --target, --layer),
              with --heads the cross attention of every head
@@ -15,7 +17,7 @@ def add_arguments(parser):
 
     parser.epilog, parser.formatter_class = EPILOG, RawDescriptionHelpFormatter
     parser.add_argument("kind", choices=sorted(KINDS), help="what is shown")
-    parser.add_argument("--workdir", metavar="FOLDER", default="runs/demo", help="folder of a run (%(default)s)")
+    add_workdir(parser, "folder of a run")
     parser.add_argument("--output", metavar="FILE", help="the picture, PNG (KIND.png)")
     parser.add_argument("--source", metavar="TEXT", help="of attention: the sentence that is read")
     parser.add_argument("--target", metavar="TEXT", help="of attention: what is written (the best translation)")
@@ -60,7 +62,9 @@ def _curve(options, path):
     from keras_transformer.training.journal import read_log
     from keras_transformer.training.workdir import Workdir
 
-    plots.learning_curve(read_log(Workdir(options.workdir).log_path), path)
+    workdir = Workdir(options.workdir)
+    workdir.load_config()  # there is a run
+    plots.learning_curve(read_log(workdir.log_path), path)
 
 
 def _schedule(options, path):

@@ -4,7 +4,7 @@ import json
 from itertools import zip_longest
 
 from keras_transformer.commands.lines import chunks, open_output, read_lines
-from keras_transformer.recipes import parse_decode
+from keras_transformer.commands.options import add_decode, add_workdir, load_translator
 
 BUFFER_LINES = 4096
 EPILOG = """\
@@ -15,24 +15,17 @@ score that the search sorts by, the pieces and the log-probability of each."""
 
 def add_arguments(parser):
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a finished run (%(default)s)"
-    )
+    add_workdir(parser)
     parser.add_argument("--source", metavar="FILE", help="sentences, a line each")
     parser.add_argument("--target", metavar="FILE", help="their translations, a line each")
     parser.add_argument("--input", metavar="FILE", help="instead of both: SOURCE TAB TARGET, a pair a line")
     parser.add_argument("--output", metavar="FILE", help="where the scores go; standard output without it")
     parser.add_argument("--json", action="store_true", help="every piece, a JSON object a line")
-    parser.add_argument(
-        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the length penalty (alpha)"
-    )
+    add_decode(parser)
 
 
 def run(options) -> int:
-    from keras_transformer.translator import Translator
-
-    pairs = _pairs(options)
-    translator = Translator.load(options.workdir, **parse_decode(options.set))
+    pairs, translator = _pairs(options), load_translator(options)
     with open_output(options.output, options.source, options.target, options.input) as write:
         for chunk in chunks(pairs, BUFFER_LINES):
             write(map(_as_json if options.json else _as_number, translator.score(*zip(*chunk, strict=True))))

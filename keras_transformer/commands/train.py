@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from keras_transformer.commands.options import add_workdir
 from keras_transformer.config import ConfigError
 from keras_transformer.recipes import load_recipe, parse_overrides
 
@@ -27,7 +28,7 @@ def add_arguments(parser):
     """The three options of training."""
     parser.epilog, parser.formatter_class = HELP, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--recipe", metavar="FILE", help="TOML file of what differs from a preset")
-    parser.add_argument("--workdir", metavar="FOLDER", default="runs/demo", help="folder of the run (%(default)s)")
+    add_workdir(parser, "folder of the run")
     parser.add_argument(
         "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one value; may be repeated"
     )

@@ -5,7 +5,7 @@ import json
 import sys
 
 from keras_transformer.commands.lines import at_terminal, chunks, count_lines, open_output, read_lines
-from keras_transformer.recipes import parse_decode
+from keras_transformer.commands.options import add_decode, add_workdir, load_translator
 
 BUFFER_LINES = 4096  # sorted by length and translated together
 
@@ -16,18 +16,14 @@ everything else to standard error. A program that waits for each answer needs --
 
 def add_arguments(parser):
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--workdir", metavar="FOLDER", default="runs/demo", help="folder of a finished run (%(default)s)"
-    )
+    add_workdir(parser)
     parser.add_argument("--input", metavar="FILE", help="text, a sentence a line; standard input without it")
     parser.add_argument("--output", metavar="FILE", help="where the translations go; standard output without it")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--nbest", metavar="N", type=_positive, help="the N best and their scores, a JSON object a line")
-    kind.add_argument("--sample", metavar="SEED", type=int, help="a random translation; the same for the same seed")
-    parser.add_argument("--temperature", metavar="T", type=float, default=1.0, help="of --sample (%(default)s)")
-    parser.add_argument(
-        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
-    )
+    kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
+    parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
+    add_decode(parser)
     parser.add_argument(
         "--buffer-lines",
         metavar="N",
@@ -43,13 +39,21 @@ def _positive(text):
     return number
 
 
+def _seed(text):
+    number = int(text)
+    if not 0 <= number < 2**62:  # a line's seed is this and its number
+        raise ValueError
+    return number
+
+
+_seed.__name__ = "seed of 0 or more"
 _positive.__name__ = "positive integer"  # as argparse calls it in its message
 
 
 def run(options) -> int:
-    from keras_transformer.translator import Translator
-
-    translator = Translator.load(options.workdir, **parse_decode(options.set))
+    if options.temperature is not None and options.sample is None:
+        raise ValueError("--temperature belongs to --sample. Received: no --sample.")
+    translator = load_translator(options)
     answers, first = answering(translator, options), 0
     typed = options.input is None and at_terminal()
     num_lines = options.buffer_lines or (1 if typed else BUFFER_LINES)
@@ -67,10 +71,11 @@ def answering(translator, options):
     if options.nbest:
         return lambda lines, first: map(_as_json, translator.translate_nbest(lines, options.nbest))
     if options.sample is not None:
+        temperature = 1.0 if options.temperature is None else options.temperature
 
         def draw(lines, first):
             seeds = [options.sample + first + i for i in range(len(lines))]
-            return [drawn.text for drawn in translator.sample(lines, seeds, options.temperature)]
+            return [drawn.text for drawn in translator.sample(lines, seeds, temperature)]
 
         return draw
     return lambda lines, first: translator.translate(lines)

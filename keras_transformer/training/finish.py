@@ -10,7 +10,7 @@ import os
 import time
 
 from keras_transformer import evaluation
-from keras_transformer.data.records import write_json
+from keras_transformer.data.records import sync, write_json
 from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
@@ -54,7 +54,9 @@ def save_model(model, path):
     """Writes a .keras file that is whole or absent."""
     aside = path.with_name("new.keras")
     model.save(aside)
+    sync(aside)
     os.replace(aside, path)
+    sync(path.parent)
 
 
 def _test(run):

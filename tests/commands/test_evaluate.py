@@ -44,6 +44,17 @@ def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_p
     assert "case:lc" in capsys.readouterr().out
 
 
+def test_nothing_is_written_over_what_is_read(files, capsys):
+    arguments = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
+    before = (files / "source").read_text()
+    for option in ("--output", "--json", "--html"):
+        assert run(*arguments, option, files / "source") == 1
+        assert "another file" in capsys.readouterr().err
+    assert (files / "source").read_text() == before
+    assert run(*arguments, "--json", files / "nowhere" / "x") == 1
+    assert "BLEU" not in capsys.readouterr().out  # said before the work
+
+
 def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):
     (files / "short").write_text("one line\n")
     arguments = ("--source", files / "source", "--reference", files / "reference")

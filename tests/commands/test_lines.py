@@ -65,3 +65,18 @@ def test_a_file_is_not_written_while_it_is_read(tmp_path):
     with pytest.raises(ValueError, match="another file"), open_output(str(path), str(tmp_path / "." / "text")):
         pass
     assert path.read_text() == "precious\n"
+
+
+def test_an_output_is_left_as_it_is_where_the_input_cannot_be_read(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("precious\n")
+    with pytest.raises(FileNotFoundError), open_output(str(path), str(tmp_path / "nowhere")):
+        pass
+    assert path.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout"])
+def test_a_closed_stream_is_said(name, monkeypatch):
+    monkeypatch.setattr(sys, name, None)
+    with pytest.raises(ValueError, match=f"{name} must be open"):
+        list(read_lines(None)) if name == "stdin" else open_output(None).__enter__()

@@ -29,8 +29,9 @@ def test_every_kind_is_a_png(finished_run, tmp_path, arguments, capsys):
     [
         (["attention"], "needs a sentence"),
         (["attention", "--source", "a", "--layer", "9"], "must be between 1 and"),
+        (["curve", "--workdir", "/nowhere"], "config.json"),
     ],
 )
 def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, capsys):
-    assert main(["plot", *arguments, "--workdir", str(finished_run), "--output", str(tmp_path / "x")]) == 1
+    assert main(["plot", "--workdir", str(finished_run), *arguments, "--output", str(tmp_path / "x")]) == 1
     assert message in capsys.readouterr().err

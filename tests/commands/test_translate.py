@@ -77,15 +77,17 @@ def test_the_search_can_be_changed(finished_run, tmp_path, capsysbinary):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, code, message",
     [
-        (["--set", "train.steps=1"], "decode.FIELD=VALUE"),
-        (["--set", "decode.beam_with=1"], "Did you mean `beam_width`"),
-        (["--input", "/nowhere"], "No such file"),
+        (["--set", "train.steps=1"], 2, "decode.FIELD=VALUE"),
+        (["--set", "decode.beam_with=1"], 2, "Did you mean `beam_width`"),
+        (["--input", "/nowhere"], 1, "No such file"),
+        (["--temperature", "2"], 1, "--temperature belongs to --sample"),
+        (["--input", __file__, "--sample", "1", "--temperature", "nan"], 1, "`temperature` must be at least 0"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(finished_run, arguments, message, capsys):
-    assert run(finished_run, *arguments) == 1
+def test_what_is_wrong_is_said_in_one_line(finished_run, arguments, code, message, capsys):
+    assert run(finished_run, *arguments) == code
     err = capsys.readouterr().err
     assert err.startswith("error: ") and message in err and err.count("\n") == 1
 

@@ -81,7 +81,7 @@ def test_ids_are_translated_as_their_text_and_padding_of_any_kind_does_no_harm(s
 
 
 def test_ids_that_do_not_exist_are_unknown(signatures):
-    ids = tf.constant([[5, -1, 3], [5, 2**31 - 1, 3], [5, 1, 3]], tf.int32)
+    ids = tf.constant([[5, -1, 3], [5, 2**31 - 1, 3], [5, 1, 3], [5, 1, 0]], tf.int32)  # the last has no end
     answer = signatures["translate_ids"](ids=ids)
     assert np.ptp(answer["score"]) < 1e-5 and (answer["ids"] == answer["ids"][0]).all()
 
@@ -303,7 +303,7 @@ def test_the_metadata_says_what_it_is(exported, translator):
     assert metadata["operations"] == operations(exported)
     assert metadata["tokenizers"]["source"] == translator.tokenizers.source.model_hash
     assert metadata["limits"]["extra_length"] == translator.decode.extra_length
-    assert metadata["limits"]["max_input_tokens"] == 512
+    assert metadata["limits"]["max_input_tokens"] == translator.decode.max_input_length
     assert metadata["model"]["validation"]
 
 

@@ -66,15 +66,41 @@ def test_two_exports_of_one_version_do_not_mix(quick, exported, finished_run, tm
     assert names(tmp_path) == ["1"]
 
 
-@pytest.mark.parametrize(("text", "score"), [(" ", 0.0), ("", 2e-4), ("", float("nan"))])
-def test_another_translation_or_score_is_refused(translator, monkeypatch, text, score):
-    def answers(*_):
-        expected = [best for best, *_ in translator.translate_nbest(TEXTS, 1)]
-        found = [best.text + text for best in expected], [best.score + score for best in expected]
-        return dict(zip(("translations", "scores"), found, strict=True))
+def answers_of(translator):
+    """What an exported model says that is right."""
+    nbest = translator.translate_nbest(TEXTS, translator.decode.beam_width)
+    best = [found[0].text for found in nbest]
+    return {
+        "serving_default": {"translation": best, "score": [found[0].score for found in nbest]},
+        "translate_nbest": {
+            "translations": [[one.text for one in found] for found in nbest],
+            "scores": [[one.score for one in found] for found in nbest],
+        },
+        "score": {"log_prob": [one.log_prob for one in translator.score(TEXTS, best)]},
+    }
 
-    monkeypatch.setattr(saved_model, "_answers", answers)
-    with pytest.raises(ExportError, match="Nothing was exported"):
+
+def test_the_same_translations_and_scores_pass(translator, monkeypatch):
+    monkeypatch.setattr(saved_model, "_answers", lambda *_: answers_of(translator))
+    saved_model.compare(None, translator, TEXTS)
+
+
+@pytest.mark.parametrize(
+    "signature, output, wrong",
+    [
+        ("serving_default", "translation", lambda text: text + " "),
+        ("serving_default", "score", lambda score: score + 2e-4),
+        ("serving_default", "score", lambda score: float("nan")),
+        ("translate_nbest", "translations", lambda texts: ["another", *texts[1:]]),
+        ("translate_nbest", "scores", lambda scores: [scores[0] - 0.01, *scores[1:]]),
+        ("score", "log_prob", lambda log_prob: log_prob - 0.1),
+    ],
+)
+def test_another_translation_or_score_is_refused(translator, monkeypatch, signature, output, wrong):
+    answers = answers_of(translator)
+    answers[signature][output][0] = wrong(answers[signature][output][0])
+    monkeypatch.setattr(saved_model, "_answers", lambda *_: answers)
+    with pytest.raises(ExportError, match=f"By {signature}, .* Nothing was exported"):
         saved_model.compare(None, translator, TEXTS)
 
 

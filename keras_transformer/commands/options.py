@@ -1,0 +1,21 @@
+"""Options that several commands have."""
+
+WORKDIR = "runs/demo"  # of whoever names none
+
+
+def add_workdir(parser, meaning="folder of a finished run"):
+    parser.add_argument("--workdir", metavar="FOLDER", default=WORKDIR, help=f"{meaning} (%(default)s)")
+
+
+def add_decode(parser):
+    parser.add_argument(
+        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
+    )
+
+
+def load_translator(options):
+    """The `Translator` of --workdir, its search changed by --set."""
+    from keras_transformer.recipes import parse_decode
+    from keras_transformer.translator import Translator
+
+    return Translator.load(options.workdir, **parse_decode(options.set))

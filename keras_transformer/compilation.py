@@ -1,0 +1,57 @@
+"""XLA where it pays.
+
+XLA makes a search up to three times as fast, but compiles every shape of its input anew, which takes seconds. So inputs
+are padded to few shapes, and a shape is compiled once that is the cheaper way: when what it has taken without, and what
+it is certain to take yet, is more than compiling. A sentence is translated at once, a large file by compiled programs,
+and a program that translates a sentence now and then has the shapes compiled that come again and again.
+
+    ids (61, 21)  --as a graph, until (64, 24) has taken COMPILE_SECONDS; then padded-->  compiled (64, 24)
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+COMPILE_SECONDS = 5.0  # that compiling a shape takes, about
+WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def padded_shape(rows: int, width: int) -> tuple[int, int]:
+    """The shape of few that has room for so many rows and columns."""
+    last = WIDTHS[-1]
+    return 1 << (rows - 1).bit_length(), next((w for w in WIDTHS if w >= width), -(-width // last) * last)
+
+
+class WhereItPays:
+    """A function of ids (B, S) that XLA compiles for the shapes for which that pays.
+
+    Args:
+        function: of an int32 tensor (B, S), to which rows and columns of zeros make no difference. Its results are a
+            tree of tensors whose axis 0 is the batch.
+        xla: False never compiles, True always does, None where it pays.
+    """
+
+    def __init__(self, function: Callable, xla: bool | None = None):
+        ids = [tf.TensorSpec((None, None), tf.int32)]
+        self._xla = xla
+        self._graph = tf.function(function, input_signature=ids, autograph=False)
+        self._compiled = tf.function(function, input_signature=ids, autograph=False, jit_compile=True)
+        self._spent = Counter()  # seconds without XLA, by padded shape
+
+    def __call__(self, ids: np.ndarray, ahead: int = 0):
+        """The results as arrays; `ahead` is how many more calls of this padded shape are certain to come."""
+        shape = padded_shape(*ids.shape)
+        if self._xla or (self._xla is None and self._spent[shape] >= COMPILE_SECONDS):
+            padded = np.zeros(shape, np.int32)
+            padded[: ids.shape[0], : ids.shape[1]] = ids
+            return tf.nest.map_structure(lambda x: x.numpy()[: len(ids)], self._compiled(padded))
+        traced, began = self._graph.experimental_get_tracing_count(), time.perf_counter()
+        results = tf.nest.map_structure(lambda x: x.numpy(), self._graph(ids))
+        if traced:  # else most of the time was tracing
+            seconds = time.perf_counter() - began
+            pays = self._spent[shape] + (1 + ahead) * seconds >= COMPILE_SECONDS
+            self._spent[shape] = COMPILE_SECONDS if pays else self._spent[shape] + seconds
+        return results

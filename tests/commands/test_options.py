@@ -1,0 +1,27 @@
+"""Options that several commands have."""
+
+import argparse
+
+import pytest
+
+from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, load_translator
+from keras_transformer.config import ConfigError
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_workdir(parser)
+    add_decode(parser)
+    return parser.parse_args(arguments)
+
+
+def test_the_run_of_whoever_names_none_is_the_demo():
+    assert parsed().workdir == WORKDIR == "runs/demo"
+
+
+def test_the_search_of_a_finished_run_can_be_changed_and_nothing_else(finished_run):
+    changes = ("--set", "decode.alpha=1", "--set", "decode.beam_width=2")
+    decode = load_translator(parsed("--workdir", str(finished_run), *changes)).decode
+    assert (decode.alpha, decode.beam_width) == (1.0, 2)
+    with pytest.raises(ConfigError, match=r"decode.FIELD=VALUE .* Received: model"):
+        load_translator(parsed("--workdir", str(finished_run), "--set", "model.d_model=3"))

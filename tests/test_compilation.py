@@ -1,0 +1,78 @@
+"""XLA where it pays."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import compilation
+from keras_transformer.compilation import WIDTHS, WhereItPays, padded_shape
+
+
+class Counting:
+    """A function that knows how often it was traced, and the clock that it runs by."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.seconds, self.compiled = 0.0, seconds, []
+        monkeypatch.setattr(compilation.time, "perf_counter", self.clock)
+
+    def clock(self):
+        self.now += self.seconds / 2
+        return self.now
+
+    def __call__(self, ids):
+        return {"sums": tf.reduce_sum(ids, axis=1), "ids": ids}
+
+
+@pytest.mark.parametrize(
+    "rows, width, expected",
+    [(1, 1, (1, 8)), (3, 8, (4, 8)), (4, 9, (4, 16)), (33, 25, (64, 32)), (1, 512, (1, 512)), (2, 513, (2, 1024))],
+)
+def test_there_are_few_shapes(rows, width, expected):
+    assert padded_shape(rows, width) == expected
+
+
+def test_all_shapes_up_to_a_budget_are_a_few_dozen():
+    shapes = {padded_shape(rows, width) for width in range(1, 257) for rows in range(1, 2048 // width + 1)}
+    assert len(shapes) < 80 and {width for _, width in shapes} <= set(WIDTHS)
+
+
+@pytest.mark.parametrize("xla", [True, False, None])
+def test_the_results_are_those_of_the_function(xla, rng):
+    function = WhereItPays(lambda ids: (tf.reduce_sum(ids, axis=1), ids * 2), xla)
+    ids = rng.integers(1, 9, (5, 13)).astype(np.int32)
+    sums, doubled = function(ids)
+    np.testing.assert_array_equal(sums, ids.sum(axis=1))
+    np.testing.assert_array_equal(doubled[:, :13], ids * 2)
+    assert not doubled[:, 13:].any()
+
+
+def compiled_after(function, shape, most=99, ahead=0):
+    """The number of calls before the first that is compiled."""
+    ids = np.ones(shape, np.int32)
+    for number in range(most):
+        function(ids, ahead)
+        if function._compiled.experimental_get_tracing_count():
+            return number
+    return None
+
+
+def test_a_shape_is_compiled_once_it_has_taken_as_long_as_that(monkeypatch):
+    function = WhereItPays(lambda ids: ids + 1)
+    clock = Counting(monkeypatch, seconds=2.0)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 5.0)
+    # The first call is tracing; then 1 second each, by this clock.
+    assert compiled_after(function, (3, 7)) == 1 + 5
+    assert clock.now > 0
+
+
+def test_what_is_certain_to_come_counts(monkeypatch):
+    function = WhereItPays(lambda ids: ids + 1)
+    Counting(monkeypatch, seconds=2.0)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 5.0)
+    assert compiled_after(function, (3, 7), ahead=10) == 2
+
+
+def test_a_shape_that_comes_seldom_is_never_compiled(monkeypatch):
+    function = WhereItPays(lambda ids: ids + 1)
+    Counting(monkeypatch, seconds=0.002)
+    assert compiled_after(function, (3, 7), most=50) is None
