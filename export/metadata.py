@@ -1,14 +1,17 @@
 """assets.extra/metadata.json: what a version is, for those who find it on a server.
 
-It says nothing of when or where: two exports of one run have the same metadata.
+It says nothing of when or where: two exports of one run have the same metadata, and of the files of a corpus it has the
+names alone.
 """
 
 import json
+import os
 from pathlib import Path
 
 from export.contents import operations, signatures
 
 FORMAT = 1  # of metadata.json
+CORPORA = {"train", "valid", "test"}  # fields of `data`
 NO_LANGUAGE = {"txt", "src", "tgt", "trg", "ref", "raw", "tok", "bpe"}  # suffixes of text files that name no language
 
 
@@ -33,7 +36,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
         "decode": translator.decode.to_dict(),
         "tokenizers": {"source": tokenizers.source.model_hash, "target": tokenizers.target.model_hash},
         "num_parameters": translator.model.count_params(),
-        "config": config,
+        "config": {**config, "data": _without_folders(config["data"])},
         "model": read_json(workdir / "model.json") or None,  # which weights these are, and all their scores
     }
     write_json(path, metadata)
@@ -45,6 +48,17 @@ def _without_places(served):
         side: {name: {"dtype": tensor["dtype"], "shape": tensor["shape"]} for name, tensor in tensors.items()}
         for side, tensors in served.items()
     }
+
+
+def _without_folders(data):
+    """The `data` of a configuration, its corpora without the folders that they lie in."""
+    return {key: _names(value) if key in CORPORA else value for key, value in data.items()}
+
+
+def _names(corpus):
+    if isinstance(corpus, list):
+        return [_names(each) for each in corpus]
+    return corpus if corpus is None or corpus.startswith("tfds:") else os.path.basename(corpus)
 
 
 def languages(data: dict) -> dict | None:

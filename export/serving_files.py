@@ -25,7 +25,7 @@ import re
 import string
 from pathlib import Path
 
-from export.versions import versions
+from export.versions import ExportError, versions
 
 TEMPLATES = Path(__file__).with_name("serving")
 MODELS = "models.config"
@@ -54,16 +54,40 @@ def check(to: Path):
 
 
 def write(to: Path):
-    """Renews models.config for the versions in `to` and writes the other files that are not there."""
+    """Renews models.config for the versions in `to` and writes the other files that are not there.
+
+    An error says that the version, which was published before, is there all the same.
+    """
+    folder = to / "serving"
+    try:
+        _write(folder, model_name(to), versions(to))
+    except (OSError, ValueError) as error:
+        raise ExportError(
+            f"The version is published in {to}; only the configuration of the server in {folder} could not be "
+            f"renewed, so that a server which reads it there does not load the version. The next export renews it. "
+            f"Received: {error}"
+        ) from error
+
+
+def labels(to: Path) -> dict[str, int]:
+    """The labels in models.config, and the versions that have them; none where there is no such file."""
+    path = to / "serving" / MODELS
+    if not path.exists():
+        return {}
+    name = os.path.basename(os.path.abspath(to))
+    found = [model for model in _read(path).model_config_list.config if model.name == name]
+    return dict(found[0].version_labels) if found else {}
+
+
+def _write(folder, name, there):
     from keras_transformer.data.records import write_text
 
-    folder = to / "serving"
     folder.mkdir(exist_ok=True)
     with _locked(folder):
-        write_text(folder / MODELS, _renewed(folder / MODELS, model_name(to), versions(to)))
+        write_text(folder / MODELS, _renewed(folder / MODELS, name, there))
         for template in sorted(TEMPLATES.iterdir()):
             if not (folder / template.name).exists():
-                write_text(folder / template.name, _filled(template, model_name(to)))
+                write_text(folder / template.name, _filled(template, name))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 WRITING = re.compile(r"\.writing-\d+-(\d+)")  # version, process
+MAX_VERSION = 2**63 - 1  # a server keeps it in 64 bits and takes no notice of a folder with a larger number
 
 
 class ExportError(RuntimeError):
@@ -22,16 +23,17 @@ class ExportError(RuntimeError):
 def versions(to: Path) -> list[int]:
     """The versions that a server would see."""
     names = [path.name for path in to.iterdir()] if to.is_dir() else []
-    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+    numbers = (int(name) for name in names if name.isascii() and name.isdecimal())
+    return sorted(number for number in numbers if number <= MAX_VERSION)
 
 
 def free_version(to: Path, version: int | None) -> int:
     """`version`, if there is none of that number; without it the one after the last."""
     taken = versions(to)
     if version is None:
-        return max(taken, default=0) + 1
-    if version < 1:
-        raise ExportError(f"A version is a positive integer. Received: {version}.")
+        version = max(taken, default=0) + 1
+    if not 1 <= version <= MAX_VERSION:
+        raise ExportError(f"A version is a positive integer of at most {MAX_VERSION}. Received: {version}.")
     if version in taken:
         raise ExportError(f"Version {version} exists in {to}; a server may be using it. Give another number, or none.")
     return version

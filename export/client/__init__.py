@@ -1,6 +1,6 @@
 """Clients of TF Serving, and of `python -m export.serve`.
 
-with RestClient("http://127.0.0.1:8501", "demo") as client:    # needs the package requests
+with RestClient("http://127.0.0.1:8501", "demo", label="stable") as client:    # needs the package requests
     client.translate(["the dog sees the cat ."])
     client.predict({"text": [...]}, "translate_nbest")         # {"translations": [[...]], "scores": [[...]]}
 
@@ -9,8 +9,17 @@ GrpcClient("127.0.0.1:8500", "demo")                           # the same; needs
 python -m export.client --model demo < source.txt > target.txt
 """
 
-from export.client.grpc import GrpcClient
-from export.client.rest import RestClient
 from export.client.rows import ServingError, VersionStatus
 
 __all__ = ["GrpcClient", "RestClient", "ServingError", "VersionStatus"]
+
+
+def __getattr__(name):
+    """The clients, once they are asked for: the command begins at once, and each needs no packages but its own."""
+    if name == "RestClient":
+        from export.client.rest import RestClient as Client
+    elif name == "GrpcClient":
+        from export.client.grpc import GrpcClient as Client
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return Client

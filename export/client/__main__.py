@@ -1,36 +1,34 @@
 """python -m export.client --model demo [--rest http://127.0.0.1:8501 | --grpc 127.0.0.1:8500] < source.txt
 
-Lines in, as many lines out: \\n or \\r\\n ends one, and bytes that are not UTF-8 become U+FFFD. With --json each
-line is an object with all outputs of the signature.
+Lines in, as many lines out; see export/client/lines.py. With --json each line is an object with all outputs of the
+signature. Signatures with other inputs than `text` have them in columns between TABs:
+
+python -m export.client --model demo --signature score --columns source,target --json < pairs.tsv
+
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C), 141 nobody reads the output any more.
 """
 
 import argparse
-import itertools
-import json
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Iterator
 
-from export.client import GrpcClient, RestClient, ServingError
-from export.client.rows import TIMEOUT
+from export.client.rows import TIMEOUT, ServingError
 
 
 def main(arguments=None) -> int:
-    options = _parser().parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        with _client(options) as client:
-            _translate(client, options)
-    except (ServingError, ImportError, ValueError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # head has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
-        return 0
+    try:  # around all that takes time, imports too
+        return _run(_parser().parse_args(arguments))
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         return 130
-    return 0
+    except (ServingError, ImportError, OSError, ValueError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
 
 
 def _parser():
@@ -41,35 +39,87 @@ def _parser():
     server = parser.add_mutually_exclusive_group()
     server.add_argument("--rest", metavar="URL", default="http://127.0.0.1:8501", help="REST (%(default)s)")
     server.add_argument("--grpc", metavar="HOST:PORT", help="gRPC, in place of REST")
-    parser.add_argument("--version", type=int, metavar="N", help="of the model; the newest without it")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, metavar="N", help="of the model; the newest without it")
+    which.add_argument("--label", metavar="NAME", help="of the version, such as stable")
     parser.add_argument("--signature", metavar="NAME", default="serving_default", help="what is asked (%(default)s)")
+    parser.add_argument(
+        "--columns",
+        type=_columns,
+        metavar="NAME,NAME",
+        default="text",
+        help="inputs of the signature that stand in a line, between TABs (%(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print all outputs of a line as a JSON object")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)"
+    )
     return parser
 
 
+def _columns(text):
+    names = text.split(",")
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"must be different names with commas between them. Received: {text!r}")
+    return names
+
+
+def _seconds(text):
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number. Received: {text!r}")
+    return seconds
+
+
+def _run(options):
+    for name in ("stdin", "stdout"):
+        if getattr(sys, name) is None:
+            raise OSError(f"{name} is closed: lines are read from standard input and written to standard output.")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    with _interruption_ends():
+        client = _client(options)
+    with client:
+        _translate(client, options)
+    return 0
+
+
+@contextlib.contextmanager
+def _interruption_ends():
+    """Ctrl-C ends the process on the spot: native code that is being imported makes other errors of it, or aborts."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else somebody ignores it
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _client(options):
-    kind, server = (GrpcClient, options.grpc) if options.grpc else (RestClient, options.rest)
-    return kind(server, options.model, version=options.version, timeout=options.timeout)
+    import export.client as clients  # each brings its packages
+
+    kind, server = (clients.GrpcClient, options.grpc) if options.grpc else (clients.RestClient, options.rest)
+    return kind(server, options.model, version=options.version, label=options.label, timeout=options.timeout)
 
 
 def _translate(client, options):
+    from export.client.lines import batches, read_lines, read_rows
+
     size = 1 if sys.stdin.isatty() else client.batch_size  # who types wants to see an answer
-    lines = read_lines(sys.stdin.buffer)
-    while batch := list(itertools.islice(lines, size)):
-        outputs = client.predict({"text": batch}, options.signature)
+    for batch in batches(read_rows(read_lines(sys.stdin.buffer), options.columns), size):
+        outputs = client.predict({name: [row[name] for row in batch] for name in options.columns}, options.signature)
         answers = _objects(outputs) if options.json else _best(outputs)
-        sys.stdout.buffer.write("".join(f"{answer}\n" for answer in answers).encode())
+        sys.stdout.buffer.write("".join(f"{answer}\n" for answer in answers).encode(errors="replace"))
         sys.stdout.buffer.flush()
 
 
-def read_lines(file) -> Iterator[str]:
-    """The lines of a binary file, without their ends."""
-    for line in file:  # which ends at \n alone
-        yield line.removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
-
-
 def _objects(outputs):
+    import json
+
     rows = zip(*outputs.values(), strict=True)
     return [json.dumps(dict(zip(outputs, row, strict=True)), ensure_ascii=False) for row in rows]
 

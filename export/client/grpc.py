@@ -13,7 +13,8 @@ class GrpcClient(Client):
 
     Args:
         target: "127.0.0.1:8500".
-        version: the newest without it.
+        version: the newest without it and without a label.
+        label: of the version that is asked, such as "stable".
         timeout: seconds, of one request with all its attempts.
         batch_size: rows of one request, at most.
         retries: attempts after the first, at most 4, where the server is UNAVAILABLE or its resources EXHAUSTED; gRPC
@@ -26,18 +27,19 @@ class GrpcClient(Client):
         model: str,
         *,
         version: int | None = None,
+        label: str | None = None,
         timeout: float = TIMEOUT,
         batch_size: int = BATCH_SIZE,
         retries: int = MAX_RETRIES,
     ):
-        super().__init__(model, version, batch_size)
+        super().__init__(model, version=version, label=label, batch_size=batch_size)
         if not 0 <= retries <= MAX_RETRIES:
             raise ValueError(f"`retries` must be from 0 to {MAX_RETRIES}. Received: {retries}.")
         try:
             import grpc
             from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
         except ModuleNotFoundError as error:
-            raise ImportError(f'no package {error.name}: pip install "keras-transformer[serving]"') from error
+            raise ImportError(f"no package {error.name}: pip install tensorflow-serving-api") from error
         self._timeout = timeout
         self._channel = grpc.insecure_channel(target, options=_options(retries))
         self._predictions = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
@@ -92,6 +94,8 @@ class GrpcClient(Client):
         request.model_spec.name = self.model
         if self.version is not None:
             request.model_spec.version.value = self.version
+        if self.label is not None:
+            request.model_spec.version_label = self.label
         return request
 
     def _ask(self, method, request):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from urllib.parse import quote
 
 import requests
 from urllib3.exceptions import ReadTimeoutError
@@ -29,7 +30,8 @@ class RestClient(Client):
 
     Args:
         url: of the server, "http://127.0.0.1:8501".
-        version: the newest without it.
+        version: the newest without it and without a label.
+        label: of the version that is asked, such as "stable".
         timeout: seconds, of one attempt.
         batch_size: rows of one request, at most.
         retries: attempts after the first, where a connection is refused or breaks, or the answer is 429 or 503. The
@@ -42,13 +44,14 @@ class RestClient(Client):
         model: str,
         *,
         version: int | None = None,
+        label: str | None = None,
         timeout: float = TIMEOUT,
         batch_size: int = BATCH_SIZE,
         retries: int = 4,
     ):
-        super().__init__(model, version, batch_size)
+        super().__init__(model, version=version, label=label, batch_size=batch_size)
         self._model_url = f"{url.rstrip('/')}/v1/models/{model}"
-        self._path = "" if version is None else f"/versions/{version}"
+        self._path = _path(version, label)
         self._timeout = timeout
         self._session = _session(retries)
         self._output_names: dict[str, list[str]] = {}  # by signature
@@ -90,6 +93,12 @@ class RestClient(Client):
         except requests.RequestException as error:
             raise ServingError("UNKNOWN", f"{url}: {error}") from error
         return _content(response)
+
+
+def _path(version, label):
+    if label is not None:
+        return f"/labels/{quote(label, safe='')}"
+    return "" if version is None else f"/versions/{version}"
 
 
 class PatientRetry(Retry):

@@ -32,12 +32,19 @@ class VersionStatus(NamedTuple):
 
 
 class Client(abc.ABC):
-    """A model on a server. A context manager, which closes the connections."""
+    """A model on a server. A context manager, which closes the connections.
 
-    def __init__(self, model: str, version: int | None, batch_size: int):
+    Args:
+        version, label: which one is asked; the newest without them.
+        batch_size: rows of one request, at most.
+    """
+
+    def __init__(self, model: str, *, version: int | None, label: str | None, batch_size: int):
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}.")
-        self.model, self.version, self.batch_size = model, version, batch_size
+        if version is not None and label is not None:
+            raise ValueError(f"A request has a version or a label. Received: version={version}, label={label!r}.")
+        self.model, self.version, self.label, self.batch_size = model, version, label, batch_size
 
     def __enter__(self):
         return self

@@ -1,41 +1,42 @@
 """python -m export.serve --model served/demo [--name demo] [--host 127.0.0.1] [--port 8501]
 
-A server for a laptop, which answers as TF Serving's REST API does; production is TF Serving. Ends after Ctrl-C (exit
-code 130) or SIGTERM (143) when the requests under way are answered.
+A server for a laptop, which answers as TF Serving's REST API does; production is TF Serving. It serves the newest
+version and those that have a label in FOLDER/serving/models.config. Ends after Ctrl-C (exit code 130) or SIGTERM (143)
+when the requests under way are answered.
 """
 
 import argparse
 import os
-import signal
-import socket
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from export.serve import RequestLimits
-from export.serve.batching import BatchSettings
-from export.serve.versions import Versions
 
 
 def main(arguments=None) -> int:
-    options = _parser().parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    name = options.name or options.model.resolve().name
-    try:
-        if not options.model.is_dir():
-            raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
-        server = _server(options.model, name, RequestLimits(timeout=options.timeout))
-        listener = _listen(options.host, options.port)
+    try:  # around all that takes time, imports too
+        return _run(_parser().parse_args(arguments))
     except (ImportError, OSError) as error:
         return _fail(str(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(options):
+    import signal
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    name = options.name or options.model.resolve().name
+    if not options.model.is_dir():
+        raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
+    server = _server(options.model, name, RequestLimits(timeout=options.timeout))
+    listener = _listen(options.host, options.port)
     host = f"[{options.host}]" if ":" in options.host else options.host
     where = f"http://{host}:{listener.getsockname()[1]}/v1/models/{name}"
     _report(f"serving {options.model} at {where}, for trying out; production is TF Serving")
     signal.signal(signal.SIGTERM, _terminate)  # after the last request uvicorn lets a signal do what it would do
     try:
         server.run(sockets=[listener])
-    except KeyboardInterrupt:
-        return 130
     except SystemExit as end:
         return end.code
     return 0
@@ -57,6 +58,8 @@ def _parser():
 
 
 def _listen(host, port):
+    import socket
+
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=512)
@@ -70,9 +73,14 @@ def _listen(host, port):
 
 def _server(folder, name, limits):
     try:
+        from concurrent.futures import ThreadPoolExecutor
+
         import uvicorn
 
+        from export import serving_files
         from export.serve.application import asgi
+        from export.serve.batching import BatchSettings
+        from export.serve.versions import Versions
     except ModuleNotFoundError as error:
         raise ImportError(f'no package {error.name}: pip install "keras-transformer[server]"') from error
     settings = BatchSettings()
@@ -83,8 +91,9 @@ def _server(folder, name, limits):
 
         return Servable(path, executor, settings)
 
+    versions = Versions(name, folder, load, _report, lambda: serving_files.labels(folder))
     config = uvicorn.Config(
-        asgi(Versions(name, folder, load, _report), executor, limits),
+        asgi(versions, executor, limits),
         loop="asyncio",
         http="h11",
         ws="none",

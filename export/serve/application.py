@@ -1,8 +1,11 @@
 """The paths of TF Serving's REST API, and what is answered when something is wrong.
 
-GET  /v1/models/NAME[/versions/N]            which versions there are, and in what state
-GET  /v1/models/NAME[/versions/N]/metadata   their signatures
-POST /v1/models/NAME[/versions/N]:predict    see export/serve/tensors.py
+GET  /v1/models/NAME[WHICH]            which versions there are, and in what state
+GET  /v1/models/NAME[WHICH]/metadata   their signatures
+POST /v1/models/NAME[WHICH]:predict    see export/serve/tensors.py
+
+WHICH is /versions/N or /labels/LABEL. The labels are those of models.config. A label that does not exist is a 400, one
+whose version is not loaded a 404; the state is told of all versions where a label is given: TF Serving's answers.
 
 400 wrong request   404 no such model or version   413 body too large   429 no memory
 503 queue full, or the model is being loaded       504 took too long
@@ -13,6 +16,7 @@ import contextlib
 import json
 import re
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
@@ -23,13 +27,21 @@ from starlette.routing import Mount
 from export.serve import RequestError, RequestLimits, tensors
 from export.serve.versions import Versions
 
-MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+))?"
+MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 ROUTES = {
     ("GET", "status"): re.compile(MODEL),
     ("GET", "metadata"): re.compile(MODEL + "/metadata"),
     ("POST", "predict"): re.compile(MODEL + ":predict"),
 }
 DISCARDED = 16  # bodies too large are read up to so many times the limit: who is still sending does not see an answer
+
+
+class _Model(NamedTuple):
+    """Which one a path names; neither version nor label is the newest."""
+
+    name: str
+    version: int | None
+    label: str | None
 
 
 class Application:
@@ -63,14 +75,15 @@ class Application:
             found = pattern.fullmatch(path) if request.method == method else None
             if found:
                 version = found["version"] and int(found["version"])
-                return await getattr(self, f"_{answer}")(request, found["name"], version)
+                model = _Model(found["name"], version, found["label"])
+                return await getattr(self, f"_{answer}")(request, model)
         if not path.startswith("/v1/"):
             raise RequestError(404, "Not Found")
         raise RequestError(400, f"Malformed request: {request.method} {path}")
 
-    async def _status(self, _, name, version):
-        if name != self._versions.name:
-            raise RequestError(404, f"Could not find any versions of model {name}")
+    async def _status(self, _, model):
+        if model.name != self._versions.name:
+            raise RequestError(404, f"Could not find any versions of model {model.name}")
         return {
             "model_version_status": [
                 {
@@ -78,31 +91,34 @@ class Application:
                     "state": state.name,
                     "status": {"error_code": "UNKNOWN" if state.error else "OK", "error_message": state.error},
                 }
-                for number, state in self._versions.states(version)
+                for number, state in self._versions.states(model.version)
             ]
         }
 
-    async def _metadata(self, _, name, version):
-        with self._use(name, version) as servable:
+    async def _metadata(self, _, model):
+        with self._use(model) as servable:
             signatures = {key: _plain(signature) for key, signature in servable.signature_defs.items()}
             return {
-                "model_spec": {"name": name, "signature_name": "", "version": str(servable.version)},
+                "model_spec": {"name": model.name, "signature_name": "", "version": str(servable.version)},
                 "metadata": {"signature_def": {"signature_def": signatures}},
             }
 
-    async def _predict(self, request, name, version):
+    async def _predict(self, request, model):
         body = await self._body(request)
-        with self._use(name, version) as servable:
+        with self._use(model) as servable:
             asked = tensors.read(body)
             inputs = tensors.arrays(asked, servable.signature(asked.signature).inputs)
             outputs = await servable.predict(asked.signature, inputs)
         return tensors.answer(outputs, asked.by_rows)
 
-    def _use(self, name, version):
-        if name != self._versions.name:
-            which = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise RequestError(404, f"Servable not found for request: {which}")
-        return self._versions.use(version)
+    def _use(self, model):
+        name, version, label = model
+        if name == self._versions.name:
+            return self._versions.use(version, label)
+        if label is not None:
+            raise RequestError(400, f"Unrecognized servable version label: {label}")
+        which = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+        raise RequestError(404, f"Servable not found for request: {which}")
 
     async def _body(self, request):
         limit, size, chunks = self._limits.max_body_bytes, 0, []

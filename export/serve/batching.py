@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 class BatchSettings:
     """How much is done at once."""
 
-    max_rows: int = 32  # of a call; a request that has more by itself is a call
+    max_rows: int = 32  # of a call, and so of a request: as export/serving/batching.config has it for TF Serving
     max_wait: float = 0.003  # seconds that a request waits for company
     max_queued_rows: int = 1024  # of a signature; more are refused
     num_threads: int = 2  # calls at a time
@@ -55,9 +55,9 @@ class Batcher:
     async def submit(self, inputs: Arrays) -> Arrays:
         """The outputs for these inputs alone; who is cancelled while waiting is not run."""
         num_rows = len(next(iter(inputs.values())))
-        limit, num_queued = self._settings.max_queued_rows, self._num_queued()
-        if num_rows > limit:
-            raise RequestError(400, f"A request may have at most {limit} rows. Received: {num_rows}")
+        largest, limit, num_queued = self._settings.max_rows, self._settings.max_queued_rows, self._num_queued()
+        if num_rows > largest:  # in the words of TF Serving
+            raise RequestError(400, f"Task size {num_rows} is larger than maximum input batch size {largest}")
         if num_queued + num_rows > limit:
             raise RequestError(503, f"The queue is full: {num_queued} of {limit} rows are waiting")
         waiting = _Waiting(inputs, num_rows, asyncio.get_running_loop().create_future())

@@ -1,10 +1,12 @@
-"""Which version of a model is loaded, and what became of the others.
+"""Which versions of a model are loaded, and what became of the others.
 
-    served/demo/1   END         unloaded when version 2 was there and its last request was answered
-    served/demo/2   AVAILABLE
-    served/demo/3   END         with an error: it is broken. Tried again when its files change
+    served/demo/1   AVAILABLE   it has the label `stable`
+    served/demo/2   END         unloaded when version 3 was there and its last request was answered
+    served/demo/3   AVAILABLE   the newest: it answers who names no version
+    served/demo/4   END         with an error: it is broken. Tried again when its files change
 
-The newest version that can be loaded is served. It is loaded before the one before it is unloaded.
+Loaded are the newest version that can be, and those that have a label; TF Serving has the one before the newest too. A
+version is loaded before another is unloaded for it, and a label moves once its new version is loaded.
 """
 
 import asyncio
@@ -12,12 +14,13 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from export.serve import RequestError
+from export.versions import MAX_VERSION
 
 POLL = 1.0  # seconds, as TF Serving
 
@@ -33,17 +36,26 @@ class Versions:
     Args:
         load: the path of a version to what serves it; called in a thread, may raise anything.
         report: told in a line what happens.
+        labels: what versions have a label; called in a thread, may raise OSError and ValueError.
     """
 
-    def __init__(self, name: str, folder: Path, load: Callable, report: Callable[[str], None]):
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        load: Callable,
+        report: Callable[[str], None],
+        labels: Callable[[], Mapping[str, int]] = dict,
+    ):
         self.name = name
-        self._folder, self._load, self._report = folder, load, report
+        self._folder, self._load, self._report, self._read_labels = folder, load, report, labels
         # Not asyncio's own threads: these are waited for when the loop ends, and loading may take a minute.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._states: dict[int, State] = {}
         self._broken: dict[int, frozenset] = {}  # the files that could not be loaded
-        self._loaded = None
-        self._version = None
+        self._loaded = {}  # by version
+        self._newest: int | None = None  # of those that are loaded
+        self._labels: dict[str, int] = {}
         self._num_requests: dict[int, int] = {}  # under way, by version
         self._complaint = None
 
@@ -58,18 +70,26 @@ class Versions:
 
     async def poll(self):
         """Looks once, and loads and unloads."""
-        wanted = await asyncio.to_thread(self._wanted)
-        if wanted is None and self._version is None:
+        newest, labels = await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
+        if newest is None and not self._loaded:
             self._complain(f"waiting for a version, a folder with a number for a name, in {self._folder}")
-        if wanted is None or wanted == self._version:
+        if newest is None:
             return
-        loaded = await self._try_to_load(wanted)
-        if loaded is None:
-            return
-        old, self._version, self._loaded = self._version, wanted, loaded  # the last request of the old one frees it
-        self._states[wanted] = State("AVAILABLE")
-        if old is not None:
-            await self._unload(old)
+        self._label(labels)
+        if await self._load_once(newest):
+            self._newest = newest
+        for version in sorted(set(labels.values())):
+            await self._load_once(version)
+        self._label(labels)
+        for version in self._loaded.keys() - {self._newest, *self._labels.values()}:
+            await self._unload(version)
+
+    def _label(self, labels):
+        """A new label is there at once; one that moves stays where it is until its new version is loaded."""
+        self._labels = {
+            label: version if version in self._loaded else self._labels.get(label, version)
+            for label, version in labels.items()
+        }
 
     def states(self, version: int | None = None) -> list[tuple[int, State]]:
         """Of one version or of all, newest first."""
@@ -81,30 +101,52 @@ class Versions:
         return [(each, self._states[each]) for each in asked]
 
     @contextlib.contextmanager
-    def use(self, version: int | None = None) -> Iterator:
-        """What serves a version, or the one that is loaded; it is not unloaded in the meantime."""
-        loaded, used = self._find(version), self._version
+    def use(self, version: int | None = None, label: str | None = None) -> Iterator:
+        """What serves a version, that of a label, or the newest; it is not unloaded in the meantime."""
+        used = self._find(version if label is None else self._version_of(label))
         self._num_requests[used] = self._num_requests.get(used, 0) + 1
         try:
-            yield loaded
+            yield self._loaded[used]
         finally:
             self._num_requests[used] -= 1
 
+    def _version_of(self, label):
+        if label not in self._labels:
+            raise RequestError(400, f"Unrecognized servable version label: {label}")
+        return self._labels[label]
+
     def _find(self, version):
-        if self._loaded is not None and version in (None, self._version):
-            return self._loaded
+        """The version that answers: the newest for None."""
+        asked = self._newest if version is None else version
+        if asked in self._loaded:
+            return asked
         loading = [each for each, state in self._states.items() if state.name == "LOADING"]
-        if loading and (version in loading or (version is None and self._loaded is None)):
-            raise RequestError(503, f"Version {loading[0]} of model {self.name} is being loaded")
+        if version in loading or (self._newest is None and loading):
+            which = version if version in loading else loading[0]
+            raise RequestError(503, f"Version {which} of model {self.name} is being loaded")
         which = f"Latest({self.name})" if version is None else f"Specific({self.name}, {version})"
         raise RequestError(404, f"Servable not found for request: {which}")
 
-    def _wanted(self):
-        """The newest version that is not known to be broken."""
-        for version, folder in sorted(_folders(self._folder).items(), reverse=True):
-            if version not in self._broken or self._broken[version] != _files(folder):
-                return version
-        return None
+    def _look(self):
+        """The newest version that is not known to be broken, and the labels; those of before, if they are damaged."""
+        newest = max(filter(self._is_sound, _versions_in(self._folder)), default=None)
+        try:
+            return newest, self._read_labels()
+        except (OSError, ValueError) as error:
+            self._complain(" ".join(str(error).split()))
+            return newest, self._labels
+
+    def _is_sound(self, version):
+        return version not in self._broken or self._broken[version] != _files(self._folder / str(version))
+
+    async def _load_once(self, version):
+        """Loads a version that is there, is not loaded and not known to be broken. -> whether it is loaded"""
+        is_new = version not in self._loaded and (self._folder / str(version)).is_dir()
+        if is_new and await asyncio.to_thread(self._is_sound, version):
+            loaded = await self._try_to_load(version)
+            if loaded is not None:
+                self._loaded[version], self._states[version] = loaded, State("AVAILABLE")
+        return version in self._loaded
 
     async def _try_to_load(self, version):
         folder, start = self._folder / str(version), time.monotonic()
@@ -124,6 +166,7 @@ class Versions:
 
     async def _unload(self, version):
         self._states[version] = State("UNLOADING")
+        del self._loaded[version]  # the last request frees it
         while self._num_requests.get(version):
             await asyncio.sleep(0.02)
         self._num_requests.pop(version, None)
@@ -137,10 +180,11 @@ class Versions:
             self._report(message)
 
 
-def _folders(folder):
-    """The folders of versions: those with a positive integer for a name."""
+def _versions_in(folder):
+    """The versions in a folder: folders with a positive integer of 64 bits for a name."""
     names = [path.name for path in folder.iterdir() if path.is_dir()]
-    return {int(name): folder / name for name in names if name.isascii() and name.isdecimal() and name[0] != "0"}
+    found = [int(name) for name in names if name.isascii() and name.isdecimal() and name[0] != "0"]
+    return [version for version in found if version <= MAX_VERSION]
 
 
 def _files(folder):

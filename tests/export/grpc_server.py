@@ -13,7 +13,7 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc as predictions
 
 
 class Service(predictions.PredictionServiceServicer, models.ModelServiceServicer):
-    """Serves a version of the model "demo".
+    """Serves a version of the model "demo", which is number 1 and has the label "stable".
 
     `accidents` are what happens to the next predictions in place of an answer: the name of a status, or an event that
     is waited for.
@@ -53,6 +53,9 @@ class Service(predictions.PredictionServiceServicer, models.ModelServiceServicer
     def _check(self, spec, context):
         if spec.name != "demo" or spec.version.value not in (0, 1):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
+        if spec.version_label not in ("", "stable"):
+            reason = f"Unrecognized servable version label: {spec.version_label}"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
     def _suffer(self, context):
         accident = self.accidents.pop(0) if self.accidents else None

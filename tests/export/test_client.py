@@ -1,5 +1,6 @@
 """The clients of both protocols and their command, with a model that was really exported."""
 
+import json
 import os
 import signal
 import subprocess
@@ -59,6 +60,15 @@ def test_ids_of_several_batches_are_as_wide_as_those_of_one(client, signatures):
     assert answer["lengths"] == expected["lengths"].tolist() and answer["ids"] == expected["ids"].tolist()
 
 
+def test_a_label_is_answered_by_its_version(client, request, signatures):
+    server = request.getfixturevalue("url" if isinstance(client, RestClient) else "target")
+    with type(client)(server, "demo", label="stable") as asked:
+        assert asked.translate(TEXTS) == client.translate(TEXTS)
+    with type(client)(server, "demo", label="canary") as asked, pytest.raises(ServingError) as caught:
+        asked.translate(TEXTS)
+    assert caught.value.code == "INVALID_ARGUMENT" and "version label: canary" in caught.value.message
+
+
 def test_the_status_says_that_the_model_is_there(client, exported):
     assert client.status() == [(int(exported.name), "AVAILABLE", "")]
 
@@ -105,7 +115,39 @@ def test_a_reader_who_has_seen_enough_is_no_error(url):
         os.close(writing)
         os.close(reading)
         _, error = process.communicate(b"the dog\n" * 100, timeout=20)
-    assert (process.returncode, error) == (0, b"")
+    assert (process.returncode, error) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "signature", "columns", "line", "outputs"),
+    [
+        ("--rest", "score", "source,target", "the dog\tder Hund", "log_prob score num_tokens token_log_probs"),
+        ("--rest", "align", "source,target", "the dog\tder Hund", "source_pieces target_pieces weights"),
+        ("--rest", "translate_prefix", "text,prefix", "the dog\tder", "translation score"),
+        ("--rest", "sample", "text,temperature,seed", "the dog\t0.5\t7", "translation score"),
+        ("--grpc", "sample", "text,temperature,seed", "the dog\t1\t7", "translation score"),
+    ],
+)
+def test_signatures_of_several_inputs_are_asked_by_columns(url, target, protocol, signature, columns, line, outputs):
+    server = {"--rest": url, "--grpc": target}[protocol]
+    with start(protocol, server, "--signature", signature, "--columns", columns, "--json") as process:
+        out, _ = process.communicate(f"{line}\n{line}\n".encode(), timeout=60)
+    assert process.returncode == 0
+    assert [set(json.loads(answer)) for answer in out.decode().splitlines()] == [set(outputs.split())] * 2
+
+
+def test_many_long_lines_are_all_answered(url):
+    with start("--rest", url) as process:
+        out, error = process.communicate((b"the " * 50_000 + b"\n") * 32 + b"\n", timeout=120)
+    assert process.returncode == 0 and out.count(b"\n") == 33
+    assert error.count(b"\n") == 32 and error.startswith(b"Line 1: of a text longer than 65,536 bytes")
+
+
+def test_a_closed_standard_input_is_one_line():
+    command = f"exec {sys.executable} -m export.client --model demo <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"error: stdin is closed") and done.stderr.count(b"\n") == 1
 
 
 def test_an_unknown_model_is_one_line(url):

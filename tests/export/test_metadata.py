@@ -28,6 +28,32 @@ def test_the_languages_are_those_that_the_corpus_tells(train, expected):
     assert metadata.languages({"train": train}) == (expected and dict(zip(("source", "target"), expected, strict=True)))
 
 
+@pytest.mark.parametrize(
+    ("corpus", "expected"),
+    [
+        (None, None),
+        ("demo", "demo"),
+        ("tfds:wmt14_translate/de-en", "tfds:wmt14_translate/de-en"),
+        ("/home/anna/pairs.en-de.tsv", "pairs.en-de.tsv"),
+        (["/home/anna/a.en", "b/a.de.gz"], ["a.en", "a.de.gz"]),
+        ([["/home/anna/a.en", "b.en"], ["/home/anna/a.de", "b.de"]], [["a.en", "b.en"], ["a.de", "b.de"]]),
+    ],
+)
+def test_nothing_is_said_of_where_a_corpus_is(
+    exported, finished_run, translator, tmp_path, monkeypatch, corpus, expected
+):
+    config = json.loads((finished_run / "config.json").read_text(encoding="utf-8"))
+    config["data"].update(train=corpus or "demo", valid=corpus, test=corpus)
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr(metadata, "signatures", lambda _: {})
+    monkeypatch.setattr(metadata, "operations", lambda _: [])
+    metadata.write(tmp_path, tmp_path, translator, {})
+    text = (tmp_path / "assets.extra" / "metadata.json").read_text(encoding="utf-8")
+    found = json.loads(text)["config"]
+    assert found["data"] == {**config["data"], "train": expected or "demo", "valid": expected, "test": expected}
+    assert found["train"] == config["train"] and "anna" not in text
+
+
 def test_a_reversed_corpus_has_the_languages_reversed():
     assert metadata.languages({"train": "demo", "reverse": True}) == {"source": "de", "target": "en"}
 

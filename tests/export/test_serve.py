@@ -1,5 +1,7 @@
 """The server as a process of its own, with a model that was really exported."""
 
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
+from export import serving_files
 from tests.export.local_server import Process, post
 
 TEXTS = [f"the dog sees the {'very ' * (n % 7)}small cat {n} ." for n in range(39)] + [""]
@@ -20,6 +23,7 @@ def folder(exported, tmp_path_factory):
     """The versions that the server sees, which tests may change."""
     folder = tmp_path_factory.mktemp("server") / "demo"
     shutil.copytree(exported, folder / "1")
+    serving_files.write(folder)
     return folder
 
 
@@ -85,7 +89,7 @@ def test_every_signature_is_served(url, signatures):
 
 
 def test_the_metadata_are_the_signatures(url):
-    for path in ("/metadata", "/versions/1/metadata"):
+    for path in ("/metadata", "/versions/1/metadata", "/labels/stable/metadata"):
         found = requests.get(url + path, timeout=10).json()
         assert found["model_spec"] == {"name": "demo", "signature_name": "", "version": "1"}
         text = found["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]["text"]
@@ -101,6 +105,11 @@ def test_requests_at_the_same_time_get_the_answers_of_single_ones(url):
         together = [answer[0] for answer in threads.map(ask, TEXTS)]
     assert [answer["translation"] for answer in together] == [answer["translation"] for answer in alone]
     assert [answer["score"] for answer in together] == pytest.approx([answer["score"] for answer in alone], rel=1e-4)
+
+
+def test_more_rows_than_tf_serving_takes_are_refused_here_too(url):
+    for rows, status in ((32, 200), (33, 400)):
+        assert post(f"{url}:predict", instances=[""] * rows).status_code == status
 
 
 def test_wrong_requests_fail_alone(url):
@@ -123,7 +132,13 @@ def test_a_broken_version_is_survived_and_a_good_one_loaded(url, folder, process
 
     shutil.copytree(folder / "1", folder / ".writing")
     (folder / ".writing").rename(folder / "3")
+    wait_for_state(url, 3, "AVAILABLE")
+    assert states(url)[1]["state"] == "AVAILABLE"  # it is stable
+    assert post(f"{url}/labels/stable:predict", instances=["the dog"]).status_code == 200
+    config = folder / "serving" / "models.config"
+    config.write_text(re.sub(r"(stable.*\n.*value:) 1", r"\1 3", config.read_text(encoding="utf-8")), encoding="utf-8")
     wait_for_state(url, 1, "END")
+    assert post(f"{url}/labels/stable:predict", instances=["the dog"]).status_code == 200
     assert states(url)[3]["state"] == "AVAILABLE"
     assert post(f"{url}:predict", instances=["the dog"]).status_code == 200
     assert post(f"{url}/versions/1:predict", instances=["the dog"]).status_code == 404
@@ -181,3 +196,12 @@ def test_a_missing_package_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["--model", str(tmp_path), "--port", "0"]) == 1
     assert capsys.readouterr().err == 'error: no package uvicorn: pip install "keras-transformer[server]"\n'
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "numpy"])
+def test_an_interruption_of_the_imports_is_quiet(tmp_path, package):
+    (tmp_path / f"{package}.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "export.serve", "--model", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": paths}, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from export import serving_files
+from export import ExportError, serving_files
 
 NAMES = ["batching.config", "compose.yaml", "kubernetes.yaml", "models.config", "monitoring.config"]
 AVAILABLE = (
@@ -131,6 +131,33 @@ def test_a_damaged_models_config_is_refused_before_the_export(tmp_path):
     path.write_text("model_config_list { config { nme: 'demo' } }", encoding="utf-8")
     with pytest.raises(ValueError, match="must be a ModelServerConfig in text form. Received: .*nme"):
         serving_files.check(tmp_path / "demo")
+
+
+def test_where_the_files_cannot_be_written_it_is_said_that_the_version_is_there_all_the_same(tmp_path, monkeypatch):
+    def write_text(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("keras_transformer.data.records.write_text", write_text)
+    message = r"The version is published in .*demo; only the configuration .*demo/serving.*No space left on device"
+    with pytest.raises(ExportError, match=message):
+        export(tmp_path / "demo", 1)
+
+
+def test_a_folder_with_a_number_that_no_server_reads_does_no_harm(tmp_path):
+    export(tmp_path / "demo", 1, 10**23)
+    assert served(tmp_path / "demo") == ([1], {"stable": 1})
+
+
+def test_the_labels_are_those_of_the_model_that_the_folder_names(tmp_path):
+    to = tmp_path / "demo"
+    assert serving_files.labels(to) == {}
+    path = export(to, 1, 2) / "models.config"
+    assert serving_files.labels(to) == {"stable": 1}
+    path.write_text(path.read_text(encoding="utf-8").replace('name: "demo"', 'name: "other"'), encoding="utf-8")
+    assert serving_files.labels(to) == {}
+    path.write_text("no config", encoding="utf-8")
+    with pytest.raises(ValueError, match="must be a ModelServerConfig"):
+        serving_files.labels(to)
 
 
 @pytest.mark.parametrize("name", ["my model", "größe", "a:b", "$HOME", "-x", ".x", 'a"b', "a%s", "x" + "\n"])

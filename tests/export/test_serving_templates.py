@@ -98,6 +98,16 @@ def test_both_start_the_same_server_with_the_files_that_are_there(tmp_path):
     assert all(volume["target"] == "/models/demo" and volume["read_only"] for volume in server["volumes"])
 
 
+def test_a_server_that_is_to_end_is_given_the_time_of_a_request(tmp_path):
+    folder = export(tmp_path / "demo")
+    deployment, _ = manifests(folder)
+    pod, server = deployment["spec"]["template"]["spec"], compose(folder)
+    seconds = next(int(flag.split("=")[1]) for flag in server["command"] if "timeout_in_ms" in flag) / 1000
+    _, sleep = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert seconds < int(sleep) < pod["terminationGracePeriodSeconds"]
+    assert seconds < int(server["stop_grace_period"].removesuffix("s"))
+
+
 def test_a_container_may_do_little_and_is_reached_from_this_machine_alone(tmp_path):
     server = compose(export(tmp_path / "demo"))
     assert server["init"] and server["read_only"] and server["cap_drop"] == ["ALL"]

@@ -15,7 +15,7 @@ def fill(folder):
 
 
 def test_versions_are_the_folders_that_a_server_takes_for_them(tmp_path):
-    for name in ("10", "9", "0", "12x", "-3", "1.5", "²", "serving", ".writing-11-1"):
+    for name in ("10", "9", "0", "12x", "-3", "1.5", "²", "serving", ".writing-11-1", str(2**63)):
         (tmp_path / name).mkdir()
     assert versions(tmp_path) == [0, 9, 10]
     assert versions(tmp_path / "missing") == []
@@ -31,8 +31,20 @@ def test_a_version_that_exists_is_refused(tmp_path):
     (tmp_path / "2").mkdir()
     with pytest.raises(ExportError, match="Version 2 exists"):
         free_version(tmp_path, 2)
-    with pytest.raises(ExportError, match="positive integer. Received: 0"):
-        free_version(tmp_path, 0)
+
+
+@pytest.mark.parametrize("version", [0, -1, 2**63, 10**23])
+def test_a_version_that_a_server_cannot_count_is_refused(tmp_path, version):
+    with pytest.raises(ExportError, match=f"a positive integer of at most {2**63 - 1}. Received: {version}"):
+        free_version(tmp_path, version)
+    assert free_version(tmp_path, 2**63 - 1) == 2**63 - 1
+
+
+def test_after_the_last_number_there_is_no_next_one(tmp_path):
+    (tmp_path / str(2**63 - 1)).mkdir()
+    with pytest.raises(ExportError, match=f"Received: {2**63}"):
+        free_version(tmp_path, None)
+    assert free_version(tmp_path, 3) == 3
 
 
 def test_a_version_appears_when_all_of_it_is_written(tmp_path):

@@ -128,6 +128,15 @@ def test_a_model_or_version_that_is_not_there_is_not_found(target, model, versio
             assert caught.value.code == "NOT_FOUND"
 
 
+def test_a_label_is_asked_for(target):
+    with GrpcClient(target, "demo", label="stable") as client:
+        assert client.translate(["a"]) == ["A"]
+    with GrpcClient(target, "demo", label="canary") as client:
+        with pytest.raises(ServingError, match="Unrecognized servable version label: canary") as caught:
+            client.translate(["a"])
+        assert caught.value.code == "INVALID_ARGUMENT"
+
+
 def test_a_signature_that_is_not_there_is_named(client):
     with pytest.raises(ServingError, match="no signature 'other'; the model has ids, large, sample, serving_default"):
         client.predict({"text": ["a"]}, "other")
@@ -168,5 +177,5 @@ def test_a_server_that_is_not_there_is_unavailable():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    with pytest.raises(ImportError, match=r"keras-transformer\[serving\]"):
+    with pytest.raises(ImportError, match="^no package tensorflow_serving.apis: pip install tensorflow-serving-api$"):
         GrpcClient("127.0.0.1:1", "demo")

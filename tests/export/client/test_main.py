@@ -1,10 +1,13 @@
 import io
 import json
+import os
+import subprocess
 import sys
 
 import pytest
 
-from export.client import ServingError
+from export import client
+from export.client import ServingError, lines
 from export.client import __main__ as command
 from export.client.rows import Client
 
@@ -13,12 +16,17 @@ class Shouter(Client):
     """Upper case in place of translations."""
 
     made: dict
+    asked: list
 
-    def __init__(self, target, model, *, version=None, timeout=30.0, batch_size=32):
-        super().__init__(model, version, batch_size)
-        Shouter.made = {"target": target, "model": model, "version": version, "timeout": timeout}
+    def __init__(self, target, model, *, version=None, label=None, timeout=30.0, batch_size=32):
+        super().__init__(model, version=version, label=label, batch_size=batch_size)
+        Shouter.made = {"target": target, "model": model, "version": version, "label": label, "timeout": timeout}
+        Shouter.asked = []
 
     def _predict(self, inputs, signature):
+        Shouter.asked.append(inputs)
+        if "text" not in inputs:
+            return {"log_prob": [-1.0 for _ in next(iter(inputs.values()))]}
         texts = [text.upper() for text in inputs["text"]]
         if signature == "translate_nbest":
             return {"translations": [[text, "worse"] for text in texts], "scores": [[-1.0, -2.0] for _ in texts]}
@@ -39,7 +47,7 @@ class Shouter(Client):
 def run(monkeypatch, capsysbinary):
     """(exit code, standard output, standard error) of the command."""
     for name in ("RestClient", "GrpcClient"):
-        monkeypatch.setattr(command, name, Shouter)
+        monkeypatch.setattr(client, name, Shouter)
 
     def run(text, *arguments):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
@@ -105,14 +113,66 @@ def test_an_interruption_is_quiet(run, monkeypatch):
 
 def test_the_options_reach_the_client(run):
     run(b"")
-    assert Shouter.made == {"target": "http://127.0.0.1:8501", "model": "demo", "version": None, "timeout": 30.0}
+    made = {"target": "http://127.0.0.1:8501", "model": "demo", "version": None, "label": None, "timeout": 30.0}
+    assert Shouter.made == made
     run(b"", "--grpc", "a:1", "--version", "3", "--timeout", "0.5")
-    assert Shouter.made == {"target": "a:1", "model": "demo", "version": 3, "timeout": 0.5}
+    assert Shouter.made == {**made, "target": "a:1", "version": 3, "timeout": 0.5}
+    run(b"", "--label", "stable")
+    assert Shouter.made == {**made, "label": "stable"}
 
 
-def test_there_is_one_server(run):
-    with pytest.raises(SystemExit):
-        run(b"", "--grpc", "a:1", "--rest", "http://b")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--grpc", "a:1", "--rest", "http://b"], b"not allowed with argument"),
+        (["--version", "1", "--label", "stable"], b"not allowed with argument"),
+        (["--timeout", "0"], b"argument --timeout: must be a positive number. Received: '0'"),
+        (["--timeout", "nan"], b"must be a positive number. Received: 'nan'"),
+        (["--timeout", "inf"], b"must be a positive number. Received: 'inf'"),
+        (["--timeout", "soon"], b"must be a positive number. Received: 'soon'"),
+        (["--columns", "source,"], b"must be different names with commas between them. Received: 'source,'"),
+        (["--columns", "text,text"], b"must be different names with commas between them. Received: 'text,text'"),
+    ],
+)
+def test_options_that_make_no_sense_are_wrong_usage(run, capsysbinary, arguments, message):
+    with pytest.raises(SystemExit) as caught:
+        run(b"", *arguments)
+    assert caught.value.code == 2 and message in capsysbinary.readouterr().err
+
+
+def test_columns_are_the_inputs(run):
+    lines = b"the dog\tder Hund\na\t\n"
+    code, out, error = run(lines, "--columns", "source,target", "--json")
+    assert (code, out, error) == (0, b'{"log_prob": -1.0}\n' * 2, b"")
+    assert Shouter.asked == [{"source": ["the dog", "a"], "target": ["der Hund", ""]}]
+
+
+def test_a_line_without_its_columns_is_an_error_that_names_it(run):
+    code, out, error = run(b"a\tb\na\n", "--columns", "source,target", "--json")
+    expected = b"error: Line 2 must have 2 columns between TABs, source, target. Received: 1.\n"
+    assert (code, out, error) == (1, b"", expected)
+
+
+def test_long_lines_become_several_requests_and_none_is_lost(run, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_REQUEST", 100)
+    texts = [b"%02d" % number * 20 for number in range(9)]
+    assert run(b"\n".join(texts)) == (0, b"".join(text + b"\n" for text in texts), b"")
+    assert [len(inputs["text"]) for inputs in Shouter.asked] == [1] * 9
+
+
+def test_a_line_that_is_cut_is_said_once(run, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_TEXT", 8)
+    code, out, error = run(b"a\nbbbbbbbbbb\nc\n")
+    assert (code, out) == (0, b"A\nBBBBBBBB\nC\n")
+    assert error == b"Line 2: of a text longer than 8 bytes the rest is not sent.\n"
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout"])
+def test_a_stream_that_is_closed_is_one_line(monkeypatch, capsys, name):
+    monkeypatch.setattr(sys, name, None)
+    assert command.main(["--model", "demo"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {name} is closed: lines are read") and error.count("\n") == 1
 
 
 def test_who_types_gets_an_answer_to_each_line(run, monkeypatch):
@@ -123,3 +183,32 @@ def test_who_types_gets_an_answer_to_each_line(run, monkeypatch):
     monkeypatch.setattr(io, "TextIOWrapper", Terminal)
     monkeypatch.setattr(Shouter, "_predict", lambda self, inputs, _: {"translation": [str(len(inputs["text"]))]})
     assert run(b"a\nb\n") == (0, b"1\n1\n", b"")
+
+
+@pytest.mark.parametrize(
+    "accident",
+    [
+        "raise KeyboardInterrupt",
+        "import os\ntry: os.kill(os.getpid(), 2)\nexcept KeyboardInterrupt: raise ImportError('initialization failed')",
+    ],
+)
+@pytest.mark.parametrize("package", ["requests", "urllib3"])
+def test_an_interruption_of_the_imports_is_quiet(tmp_path, package, accident):
+    (tmp_path / f"{package}.py").write_text(accident, encoding="utf-8")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "export.client", "--model", "demo"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("module", ["client", "serve"])
+def test_what_is_imported_before_the_first_line_of_main_is_light(module):
+    code = f"import sys, export.{module}.__main__; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"asyncio", "google", "grpc", "keras", "numpy", "requests", "starlette", "tensorflow", "urllib3", "uvicorn"}
+    assert not heavy & set(done.stdout.split())

@@ -77,6 +77,14 @@ def test_a_version_stands_in_the_path(server):
     assert server.asked[0][0] == "/v1/models/demo/versions/3:predict"
 
 
+@pytest.mark.parametrize(("label", "path"), [("stable", "stable"), ("a b:c/ä", "a%20b%3Ac%2F%C3%A4")])
+def test_a_label_stands_in_the_path(server, label, path):
+    server.script = [OK]
+    with RestClient(server.url, "demo", label=label) as client:
+        assert client.translate(["ü"]) == ["ä"]
+    assert server.asked[0][0] == f"/v1/models/demo/labels/{path}:predict"
+
+
 def test_the_name_of_a_single_output_is_looked_up_once(server, client):
     outputs = {"signature_def": {"align": {"outputs": {"weights": {}}}}}
     metadata = (200, {}, {"metadata": {"signature_def": outputs}})

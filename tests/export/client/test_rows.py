@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from export.client import RestClient
 from export.client.rows import Client, ServingError, join
 
 
@@ -8,7 +9,7 @@ class Local(Client):
     """Keeps the sizes of its requests; the answer is as wide as the request is long."""
 
     def __init__(self, batch_size):
-        super().__init__("local", None, batch_size)
+        super().__init__("local", version=None, label=None, batch_size=batch_size)
         self.sizes = []
 
     def _predict(self, inputs, signature):
@@ -58,6 +59,11 @@ def test_inputs_that_are_no_rows_are_refused(inputs, message):
 def test_a_batch_has_at_least_one_row():
     with pytest.raises(ValueError, match="at least 1. Received: 0"):
         Local(0)
+
+
+def test_a_version_and_a_label_are_one_too_many():
+    with pytest.raises(ValueError, match="a version or a label. Received: version=3, label='stable'"):
+        RestClient("http://a", "demo", version=3, label="stable")
 
 
 def test_an_answer_with_too_few_rows_is_an_error():

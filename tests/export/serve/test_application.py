@@ -48,7 +48,8 @@ def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("echo")
     (folder / "1").mkdir()
     available = threading.Event()
-    versions = Versions("echo", folder, lambda _: Echo(), lambda line: "available" in line and available.set())
+    said, labels = lambda line: "available" in line and available.set(), {"stable": 1, "next": 7}
+    versions = Versions("echo", folder, lambda _: Echo(), said, lambda: labels)
     limits = RequestLimits(timeout=0.5, max_body_bytes=LIMIT)
     with in_thread(asgi(versions, ThreadPoolExecutor(1), limits)) as url:
         assert available.wait(10)
@@ -63,7 +64,8 @@ def error(response):
 
 def test_a_prediction_has_the_form_of_its_request(url):
     assert post(f"{url}:predict", instances=["ä"]).json() == {"predictions": ["ä"]}
-    assert post(f"{url}/versions/1:predict", inputs={"text": ["ä"]}).json() == {"outputs": ["ä"]}
+    for which in ("/versions/1", "/labels/stable"):
+        assert post(f"{url}{which}:predict", inputs={"text": ["ä"]}).json() == {"outputs": ["ä"]}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,11 @@ def test_accidents_have_their_status(url, text, status, message):
         ("POST", ":classify", 400, "Malformed request"),
         ("POST", "/versions/x:predict", 400, "Malformed request"),
         ("POST", "/versions/2:predict", 404, "Servable not found for request: Specific(echo, 2)"),
+        ("POST", "/labels/canary:predict", 400, "Unrecognized servable version label: canary"),
+        ("GET", "/labels/canary/metadata", 400, "Unrecognized servable version label: canary"),
+        ("POST", "2/labels/stable:predict", 400, "Unrecognized servable version label: stable"),
+        ("POST", "/labels/next:predict", 404, "Servable not found for request: Specific(echo, 7)"),
+        ("POST", "/versions/1/labels/stable:predict", 400, "Malformed request"),
         ("POST", "2:predict", 404, "Servable not found for request: Latest(echo2)"),
         ("POST", "2/versions/7:predict", 404, "Servable not found for request: Specific(echo2, 7)"),
         ("GET", "/versions/2", 404, "Could not find version 2 of model echo"),
@@ -132,6 +139,7 @@ def test_the_status_is_told_while_predictions_are_slow(url):
     with ThreadPoolExecutor(5) as threads:
         slow = [threads.submit(post, f"{url}:predict", instances=["slow"]) for _ in range(5)]
         status = requests.get(url, timeout=10)
+        assert requests.get(f"{url}/labels/stable", timeout=10).json() == status.json()
         assert not any(each.done() for each in slow)
     assert status.json() == {
         "model_version_status": [

@@ -2,11 +2,12 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from export.serve import RequestError
+from export.serve import RequestError, batching
 from export.serve.batching import Batcher, BatchSettings
 
 
@@ -54,10 +55,10 @@ def test_everybody_gets_the_rows_that_are_theirs():
 
 def test_a_call_has_at_most_so_many_rows():
     async def scenario(batcher, model):
-        await asyncio.gather(*(batcher.submit(rows(*range(3))) for _ in range(5)), batcher.submit(rows(*range(11))))
+        await asyncio.gather(*(batcher.submit(rows(*range(3))) for _ in range(5)), batcher.submit(rows(*range(7))))
         return model.sizes
 
-    assert run(scenario, max_rows=7) == [6, 6, 3, 11]
+    assert run(scenario, max_rows=7) == [6, 6, 3, 7]
 
 
 def test_requests_of_a_signature_that_does_not_merge_are_run_alone():
@@ -94,13 +95,19 @@ def test_a_full_queue_refuses_and_then_accepts_again():
     assert run(scenario, max_queued_rows=5) == 503
 
 
-def test_a_request_that_can_never_be_queued_is_wrong():
+def test_a_request_of_more_rows_than_a_call_is_wrong_as_it_is_for_tf_serving():
     async def scenario(batcher, _):
-        await batcher.submit(rows(*range(6)))
+        await batcher.submit(rows(*range(33)))
 
-    with pytest.raises(RequestError, match="at most 5 rows. Received: 6") as caught:
-        run(scenario, max_queued_rows=5)
-    assert caught.value.status == 400
+    for merges in (True, False):
+        with pytest.raises(RequestError, match="Task size 33 is larger than maximum input batch size 32") as caught:
+            run(scenario, merges)
+        assert caught.value.status == 400
+
+
+def test_a_call_has_as_many_rows_as_one_of_tf_serving():
+    template = Path(batching.__file__).parents[1] / "serving" / "batching.config"
+    assert f"max_batch_size {{ value: {BatchSettings().max_rows} }}" in template.read_text(encoding="utf-8")
 
 
 def test_who_has_gone_is_not_run():

@@ -14,8 +14,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def versions(folder):
-    versions = Versions("demo", folder, load, lambda line: versions.said.append(line))
-    versions.said = []
+    versions = Versions("demo", folder, load, lambda line: versions.said.append(line), lambda: dict(versions.labels))
+    versions.said, versions.labels = [], {}
     return versions
 
 
@@ -35,8 +35,8 @@ def poll(versions):
     asyncio.run(asyncio.wait_for(versions.poll(), 10))
 
 
-def served(versions, version=None):
-    with versions.use(version) as loaded:
+def served(versions, version=None, label=None):
+    with versions.use(version, label) as loaded:
         return loaded
 
 
@@ -51,8 +51,74 @@ def test_the_newest_version_is_loaded_and_the_one_before_it_unloaded(versions, f
     assert versions.said[-2].startswith("version 10 is available") and versions.said[-1] == "version 9 is unloaded"
 
 
+def test_the_versions_that_have_a_label_are_loaded_too(versions, folder):
+    for version, text in ((1, "one"), (2, "two"), (3, "three")):
+        write(folder, version, text)
+    versions.labels = {"stable": 1}
+    poll(versions)
+    assert (served(versions), served(versions, label="stable"), served(versions, 1)) == ("three", "one", "one")
+    assert versions.states() == [(3, State("AVAILABLE")), (1, State("AVAILABLE"))]
+
+
+def test_a_label_moves_once_its_new_version_is_loaded(versions, folder):
+    seen = []
+
+    def watch(path):
+        seen.append(served(versions, label="stable") if path.name == "2" else None)
+        return load(path)
+
+    versions._load = watch
+    for version, text in ((1, "one"), (2, "two"), (3, "three")):
+        write(folder, version, text)
+    versions.labels = {"stable": 1}
+    poll(versions)
+    versions.labels = {"stable": 2}
+    poll(versions)
+    assert seen == [None, None, "one"]
+    assert served(versions, label="stable") == "two" and versions.states(1) == [(1, State("END"))]
+
+
+@pytest.mark.parametrize("text", ["broken", None])
+def test_a_label_stays_where_it_is_when_its_new_version_cannot_be_loaded(versions, folder, text):
+    write(folder, 1, "one")
+    write(folder, 3, "three")
+    versions.labels = {"stable": 1}
+    poll(versions)
+    if text:
+        write(folder, 2, text)
+    versions.labels = {"stable": 2}
+    poll(versions)
+    poll(versions)
+    assert served(versions, label="stable") == "one" and served(versions) == "three"
+    assert sum("is broken" in line for line in versions.said) == (text is not None)
+
+
+def test_a_label_that_is_not_there_is_wrong_and_one_without_its_version_not_found(versions, folder):
+    write(folder, 1, "one")
+    versions.labels = {"stable": 7}
+    poll(versions)
+    with pytest.raises(RequestError, match="Unrecognized servable version label: canary") as caught:
+        served(versions, label="canary")
+    assert caught.value.status == 400
+    with pytest.raises(RequestError, match=r"Servable not found for request: Specific\(demo, 7\)") as caught:
+        served(versions, label="stable")
+    assert caught.value.status == 404
+
+
+def test_labels_that_cannot_be_read_are_those_of_before(versions, folder):
+    write(folder, 1, "one")
+    write(folder, 2, "two")
+    versions.labels = {"stable": 1}
+    poll(versions)
+    versions.labels = ["no", "labels"]  # dict() of it is a ValueError
+    poll(versions)
+    poll(versions)
+    assert served(versions, label="stable") == "one"
+    assert sum("dictionary update" in line for line in versions.said) == 1
+
+
 def test_what_is_no_version_is_not_looked_at(versions, folder):
-    for name in ("assets", ".writing-4-1", "2.0", "-3", "007", "0", "²"):
+    for name in ("assets", ".writing-4-1", "2.0", "-3", "007", "0", "²", str(2**63)):
         write(folder, name, "no")
     (folder / "99").write_text("a file")
     write(folder, 1, "one")

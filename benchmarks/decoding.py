@@ -1,0 +1,87 @@
+"""Sentences a second of the beam search, ids in and ids out.
+
+python benchmarks/decoding.py                                        # D1 D2 D3a D3b G1, compiled by XLA
+python benchmarks/decoding.py --work D1 --how graph
+python benchmarks/decoding.py --work D1 D2 --how saved_model         # the served signature translate_ids
+python benchmarks/decoding.py --work D2 --peer "CTranslate2=.../python ct2.py --work {work}"
+"""
+
+import argparse
+import os
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import measure
+import tensorflow as tf
+import works
+
+from export.module import ServingTranslator
+from keras_transformer import Transformer
+from keras_transformer.config import DecodeConfig
+from keras_transformer.tokenizer import Tokenizer, Tokenizers
+from keras_transformer.translator import Translator
+
+
+def translator(work, xla):
+    """A translator with random weights that writes exactly `num_steps` pieces. Its tokenizer is not used."""
+    extra = work.num_steps - work.source_length
+    decode = DecodeConfig(beam_width=work.beam_width, extra_length=extra, min_length=work.num_steps + 1)
+    tokenizer = Tokenizer.train(["nothing is read or written here"], vocab_size=30)
+    return Translator(Transformer(**works.MODELS[work.model]), Tokenizers(tokenizer, tokenizer), decode, xla=xla)
+
+
+def xla(work):
+    """(B, S) -> (B, T) by the compiled search, padding to its shapes included."""
+    search = translator(work, True).searching()
+    return lambda ids: search(ids).ids[:, 0]
+
+
+def graph(work):
+    search = translator(work, False).searching()
+    return lambda ids: search(ids).ids[:, 0]
+
+
+def saved_model(work):
+    """By the signature of an exported model, loaded back."""
+    served = ServingTranslator(translator(work, False))
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(served, folder, signatures={"translate_ids": served.signatures()["translate_ids"]})
+        loaded = tf.saved_model.load(folder)
+
+    def call(ids):
+        return loaded.signatures["translate_ids"](ids=tf.constant(ids))["ids"].numpy()
+
+    return call
+
+
+HOWS = {"xla": xla, "graph": graph, "saved_model": saved_model}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [name for name, work in works.WORKS.items() if isinstance(work, works.Decoding)]
+    parser.add_argument("--work", nargs="+", choices=names, default=names)
+    parser.add_argument("--how", choices=HOWS, default="xla")
+    measure.add_arguments(parser)
+    options = parser.parse_args()
+    for name in options.work:
+        run(name, options)
+
+
+def run(name, options):
+    work = works.WORKS[name]
+    batches = works.sources(work, work.calls, works.MODELS[work.model]["vocab_size"])
+    call, written = HOWS[options.how](work), []
+    first_call = measure.timed(lambda: written.append(call(batches[0])))
+    assert (written[0] > 0).sum() == work.batch * work.num_steps, "a hypothesis of another length"
+
+    def repeat():
+        return len(batches) * work.batch / measure.timed(lambda: [call(ids) for ids in batches])
+
+    about = {"how": options.how, "first_call_s": round(first_call, 2)}
+    measure.measure(name, "sentences/s", repeat, options, **about)
+
+
+if __name__ == "__main__":
+    main()

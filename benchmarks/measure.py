@@ -1,0 +1,136 @@
+"""Repeats, their median and spread, memory; alone, or in alternation with another program on the same work.
+
+These machines drift: a ratio counts only where both sides ran in turn. So a measurement is a function that makes one
+repeat and returns its rate, and whoever measures says when. Another program takes part by three lines of JSON:
+
+    it prints  {"ready": true}       once everything is built and warm
+    it reads   a line                for every repeat
+    it prints  {"rate": 12.3}        and ends with its standard input
+
+Every script here is such a program when the environment variable BENCH_PAIRED is set.
+"""
+
+import json
+import os
+import platform
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+PAIRED = "BENCH_PAIRED"
+
+
+def measure(name: str, unit: str, repeat: Callable[[], float], options, **about):
+    """Repeats and reports one piece of work; with peers, in alternation with each of them.
+
+    Args:
+        name: of the work.
+        unit: of the rate.
+        repeat: makes one repeat and returns its rate.
+        options: of `add_arguments`.
+        **about: what else is reported.
+    """
+    if os.environ.get(PAIRED):
+        return answer(repeat)
+    repeat()
+    if not options.peer:
+        rates = [repeat() for _ in range(options.repeats)]
+        report({"work": name, "unit": unit, **spread(rates), **about, "peak_memory_mib": peak_memory()})
+    for peer, command in options.peer:
+        ours, theirs = alternate(repeat, command.replace("{work}", name), options.repeats)
+        ratios = spread([a / b for a, b in zip(ours, theirs, strict=True)])
+        about = {**about, "peer": peer, "peer_rate": spread(theirs), "ratio": ratios}
+        report({"work": name, "unit": unit, **spread(ours), **about, "peak_memory_mib": peak_memory()})
+
+
+def answer(repeat):
+    """Takes part in somebody else's measurement."""
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"rate": repeat()}), flush=True)
+
+
+def alternate(repeat, command, repeats):
+    """The rates of ours and of the other program, in turn, each beginning every other time."""
+    environment = {**os.environ, PAIRED: "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(shlex.split(command), **pipes, text=True, env=environment) as process:
+
+        def theirs():
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            return _read(process, "rate")
+
+        _read(process, "ready")
+        repeat(), theirs()
+        pairs = []
+        for number in range(repeats):
+            pairs.append((repeat(), theirs()) if number % 2 == 0 else (theirs(), repeat())[::-1])
+        process.stdin.close()
+    return zip(*pairs, strict=True)
+
+
+def _read(process, key):
+    for line in process.stdout:
+        if line.startswith("{") and key in (message := json.loads(line)):
+            return message[key]
+    raise SystemExit(f"The other program ended: {process.args}")
+
+
+def timed(function) -> float:
+    """Seconds of a call."""
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+def spread(values) -> dict:
+    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def peak_memory() -> float:
+    """The most memory that this process has had, MiB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10))
+
+
+def report(record: dict):
+    """One JSON line on standard output, and a row of a table for people on standard error."""
+    print(json.dumps({**record, "date": str(date.today()), "commit": commit(), "machine": machine()}), flush=True)
+    row = f"{record['work']:<24} {record['median']:>12,.3f} {record['unit']}"
+    row += f" ({record['min']:,.3f} to {record['max']:,.3f})"
+    if "ratio" in record:
+        ratio = record["ratio"]
+        row += f"   {ratio['median']:.2f} x {record['peer']} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+    print(row, file=sys.stderr, flush=True)
+
+
+def commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def machine() -> str:
+    model = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    return f"{os.cpu_count()} x {model}"
+
+
+def add_arguments(parser):
+    parser.add_argument("--repeats", type=int, default=5, help="of every work (%(default)s)")
+    parser.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        type=lambda text: tuple(text.split("=", 1)),
+        metavar="NAME=COMMAND",
+        help="a program that does the same work, measured in alternation; {work} in it is the name of the work",
+    )

@@ -1,0 +1,87 @@
+"""The lines that the command reads, as rows of inputs, a few at a time.
+
+    --columns text                     the dog sees      -> {"text": "the dog sees"}
+    --columns text,temperature,seed    the dog\\t0.7\\t3   -> {"text": "the dog", "temperature": 0.7, "seed": 3}
+
+A line ends with \\n or \\r\\n and nothing else, a byte order mark may stand before the first, and bytes that are not
+UTF-8 become U+FFFD: as in keras_transformer/commands/lines.py, which would bring TensorFlow here. A text longer than
+what any server reads of it is cut, and that is said.
+"""
+
+import codecs
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+MAX_LINE = 2**24  # bytes of a line that are read
+MAX_TEXT = 2**16  # bytes of a text that are sent; a server reads the first `max_input_bytes`, a few thousand
+MAX_REQUEST = 2**20  # bytes of JSON in a request that has several rows; export.serve takes 4 MiB
+NUMBERS = {"temperature": float, "seed": int}  # inputs of the signature `sample`; all others are text
+
+Row = dict[str, str | float | int]
+
+
+def read_lines(file) -> Iterator[str]:
+    """The lines of a binary file, without their ends."""
+    mark = codecs.BOM_UTF8
+    while line := file.readline(MAX_LINE):
+        if not line.endswith(b"\n") and len(line) == MAX_LINE:
+            _skip(file)
+        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
+        mark = b""
+
+
+def _skip(file):
+    """Reads on to the end of the line."""
+    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+        pass
+
+
+def read_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
+    """The rows of lines, with a value for each column, between TABs. A single column is the line, TABs and all."""
+    for number, line in enumerate(lines, start=1):
+        values = line.split("\t") if len(columns) > 1 else [line]
+        if len(values) != len(columns):
+            expected = f"{len(columns)} columns between TABs, {', '.join(columns)}"
+            raise ValueError(f"Line {number} must have {expected}. Received: {len(values)}.")
+        cut = [_cut(value) for value in values]
+        if cut != values:
+            print(f"Line {number}: of a text longer than {MAX_TEXT:,} bytes the rest is not sent.", file=sys.stderr)
+        yield {name: _value(name, value, number) for name, value in zip(columns, cut, strict=True)}
+
+
+def _cut(text):
+    if len(text) <= MAX_TEXT // 4:  # a character has four bytes at most
+        return text
+    return text.encode()[:MAX_TEXT].decode(errors="ignore")  # without the character that was cut in two
+
+
+def _value(name, value, number):
+    if name not in NUMBERS:
+        return value
+    try:
+        found = NUMBERS[name](value)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        kind = "an integer" if NUMBERS[name] is int else "a number"
+        raise ValueError(f"Line {number}: `{name}` must be {kind}. Received: {value[:80]!r}.")
+    return found
+
+
+def batches(rows: Iterable[Row], num_rows: int) -> Iterator[list[Row]]:
+    """The rows some at a time: at most `num_rows`, and fewer where a request would be longer than `MAX_REQUEST`."""
+    batch, size = [], 0
+    for row in rows:
+        row_size = len(json.dumps(row, ensure_ascii=False).encode())
+        if batch and size + row_size > MAX_REQUEST:
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += row_size
+        if len(batch) == num_rows:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
