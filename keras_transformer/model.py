@@ -24,6 +24,7 @@ from keras import ops
 from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import KVCache, record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
 from keras_transformer.presets import preset
@@ -82,8 +83,8 @@ class Transformer(keras.Model):
         if c.positions == "learned":
             self.source_positions = LearnedPositions(c.max_positions, c.d_model, dtype=policy, name="source_positions")
             self.target_positions = LearnedPositions(c.max_positions, c.d_model, dtype=policy, name="target_positions")
-        self.source_dropout = keras.layers.Dropout(c.dropout, dtype=policy, name="source_dropout")
-        self.target_dropout = keras.layers.Dropout(c.dropout, dtype=policy, name="target_dropout")
+        self.source_dropout = Dropout(c.dropout, dtype=policy, name="source_dropout")
+        self.target_dropout = Dropout(c.dropout, dtype=policy, name="target_dropout")
         self.encoder = [EncoderBlock(c, dtype=policy, name=f"encoder_{i}") for i in range(c.num_encoder_layers)]
         self.decoder = [DecoderBlock(c, dtype=policy, name=f"decoder_{i}") for i in range(c.num_decoder_layers)]
         if c.norm == "pre":  # the residual stream of pre-norm has not been normalised when it leaves the stack

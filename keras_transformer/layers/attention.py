@@ -14,6 +14,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.layers.dropout import Dropout
+
 
 def scaled_dot_product(query, key):
     """Q K^T / sqrt(d_k), equation 1. (B, H, T, K) x (B, H, S, K) -> (B, H, T, S)"""
@@ -107,7 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key = self._projection(num_heads * d_k, "key")  # W^K
         self.value = self._projection(num_heads * d_v, "value")  # W^V
         self.output_projection = self._projection(d_model, "output")  # W^O
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _projection(self, units, name):
         return keras.layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name=name)

@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.config import ModelConfig
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
 
 
@@ -24,7 +25,7 @@ class AddNorm(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model, self.norm = d_model, norm
         self.layer_norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="layer_norm")
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, x_shape=None):
         self.layer_norm.build((None, None, self.d_model))

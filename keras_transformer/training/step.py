@@ -18,6 +18,7 @@ from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
+from keras_transformer.training.adam import FusedAdam
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
 
 ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
@@ -37,7 +38,7 @@ class Trainee(keras.Model):
         self.train_config = config
         width, scale = transformer.config.d_model, config.learning_rate_scale
         self.schedule = TransformerSchedule(width, config.warmup_steps, scale=scale)
-        optimizer = keras.optimizers.Adam(self.schedule, **ADAM, name="adam")
+        optimizer = FusedAdam(self.schedule, **ADAM, name="adam")
         optimizer.build(transformer.trainable_variables)
         self.num_skipped = self._counter("num_skipped")  # updates that were not made, because a gradient was not finite
         self.ema = [self._copy(v) for v in transformer.trainable_variables] if config.ema_decay else []
