@@ -201,7 +201,7 @@ def open_corpus(folder: Path, tokenizers: Tokenizers, key: str, report) -> Corpu
 def load_tokenizers(folder: Path) -> Tokenizers | None:
     try:
         return Tokenizers.load(folder)
-    except (OSError, RuntimeError):  # there is none, or it is damaged
+    except (OSError, ValueError):  # there is none, or it is damaged
         return None
 
 
