@@ -1,6 +1,6 @@
 """Dropout, Section 5.4, whose mask is a hash of where an element stands.
 
-Keras draws a number from a cryptographic generator for every element, which takes up to a third of a training step of
+Keras draws a number from a counter-based generator for every element, which takes up to a third of a training step of
 a small model. A mask needs less: bits that differ from place to place, from step to step and from layer to layer as
 chance would have it. A hash of place and seed has them after a few integer operations, which XLA fuses with what makes
 the elements.
