@@ -21,6 +21,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*", "export", "export.*"]),
+    py_modules=["keras_transformer_cli"],
     package_data={"export": ["serving/*"]},
     install_requires=[
         "tensorflow==2.21.*",
@@ -33,5 +34,5 @@ setup(
         "requests>=2.31",
     ],
     extras_require={**extras, "dev": [*tests, *(name for names in extras.values() for name in names)]},
-    entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:main"]},
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer_cli:main"]},
 )

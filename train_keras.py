@@ -11,7 +11,10 @@ An interrupted run (Ctrl-C, SIGTERM, SIGKILL, power) goes on where it was when t
 import argparse
 import sys
 
-from keras_transformer.commands import train
+from keras_transformer_cli import interruption_ends
+
+with interruption_ends():
+    from keras_transformer.commands import train
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

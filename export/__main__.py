@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from export.saved_model import ExportError, export_saved_model
+from keras_transformer_cli import interruption_ends
 
 
 def main(arguments=None) -> int:
@@ -21,7 +22,8 @@ def main(arguments=None) -> int:
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow, which takes seconds
+        with interruption_ends():
+            from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow
 
         path = export_saved_model(
             options.workdir,

@@ -1,7 +1,7 @@
 """The translator as a `tf.Module`: what a server runs.
 
     serving_default   text                       -> translation, score
-    translate_nbest   text                       -> translations (B, W), scores (B, W), best first
+    translate_nbest   text                       -> translations (B, W), scores (B, W), best first, no two equal
     translate_prefix  text, prefix               -> translation, score; the translation begins with the prefix
     sample            text, temperature, seed    -> translation, score; drawn at random, the same for the same seed
     score             source, target             -> log_prob, score, num_tokens, token_log_probs (B, T)
@@ -101,7 +101,8 @@ class ServingTranslator(tf.Module):
         width = self._translator.decode.beam_width
         found = self._search(self._source_ids(text), num_hypotheses=width)
         translations = self.target_tokenizer.decode_tensor(tf.reshape(found.ids, (-1, tf.shape(found.ids)[2])))
-        return {"translations": tf.reshape(translations, (-1, width)), "scores": _finite(found.scores)}  # (B, W)
+        translations, scores = _distinct(tf.reshape(translations, (-1, width)), _finite(found.scores))  # (B, W)
+        return {"translations": translations, "scores": scores}
 
     def translate_prefix(self, text, prefix):
         prefix_ids = self._encode(self.target_tokenizer, self._clean(prefix))
@@ -208,6 +209,16 @@ def _ended(ids):
     end = tf.reduce_max(tf.where(ids == PAD_ID, 0, places + 1), axis=1, keepdims=True)  # (B, 1), behind the last id
     is_open = (end > 0) & ~tf.reduce_any(ids == EOS_ID, axis=1, keepdims=True)
     return tf.where(is_open & (places == end), EOS_ID, ids)
+
+
+def _distinct(texts, scores):
+    """A text that stood before becomes an empty place, and these stand behind all others. (B, W), (B, W)"""
+    places = tf.range(tf.shape(texts)[1])
+    is_before = places[None, :] < places[:, None]  # (W, W)
+    is_repeated = tf.reduce_any((texts[:, :, None] == texts[:, None, :]) & is_before, axis=2)  # (B, W)
+    order = tf.argsort(tf.cast(is_repeated, tf.int32), axis=1, stable=True)
+    texts, scores = tf.where(is_repeated, "", texts), tf.where(is_repeated, tf.float32.min, scores)
+    return tf.gather(texts, order, batch_dims=1), tf.gather(scores, order, batch_dims=1)
 
 
 def _finite(scores):

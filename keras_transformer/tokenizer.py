@@ -137,6 +137,10 @@ class Tokenizer:
         """The written form of each id, for people: "▁" marks the start of a word."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
+    def ids(self, pieces: Iterable[str]) -> list[int]:
+        """The id of each written form: what `pieces` was made of."""
+        return [self._processor.piece_to_id(piece) for piece in pieces]
+
     def graph_tokenizer(self) -> "GraphTokenizer":
         """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys living ones."""
         return GraphTokenizer(self.model_bytes, self.vocab_size)

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 class Translation(NamedTuple):
     text: str
     score: float  # log_prob / length penalty
-    log_prob: float  # of all pieces, end of sentence included
+    log_prob: float  # of all pieces
+    pieces: list[str]  # as the search wrote it, end of sentence included, which its limit may have cut off
 
 
 class Scored(NamedTuple):
@@ -102,10 +103,10 @@ class Translator:
         return [translations[0].text for translations in self.translate_nbest(texts, num_hypotheses=1)]
 
     def translate_nbest(self, texts: Iterable[str], num_hypotheses: int) -> list[list[Translation]]:
-        """The best translations of every text, best first; fewer where there are not so many.
+        """The best translations of every text, best first, no two of them equal; fewer where there are not so many.
 
-        They differ in their pieces. Now and then two of them are the same words, cut differently; `score`, which cuts
-        words in the one way of the tokenizer, then gives another score for one of them.
+        `score` gives them the same scores by their pieces. By their text it may not: the search can cut words otherwise
+        than the tokenizer does.
         """
         search = self.searching(num_hypotheses)
         return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead))
@@ -147,8 +148,13 @@ class Translator:
 
         return [drawn for drawn, *_ in self._translations(texts, ask)]
 
-    def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[Scored]:
-        """How likely the model finds each target as the translation of its source, by its pieces and in all."""
+    def score(self, sources: Iterable[str], targets: Iterable[str | list[str]]) -> list[Scored]:
+        """How likely the model finds each target as the translation of its source, by its pieces and in all.
+
+        Args:
+            sources: what was translated.
+            targets: the translation of each: its text, or its pieces as `Translation` and `Scored` have them.
+        """
         source_ids, target_ids = self._encode_pairs(sources, targets)
         found: list[Scored | None] = [None] * len(source_ids)
         lengths = [len(source) + len(target) for source, target in zip(source_ids, target_ids, strict=True)]
@@ -184,7 +190,7 @@ class Translator:
 
         `rows` are the texts that the rows of ids stand for; `ahead` is how many more batches of their shape there are.
         """
-        found = [[Translation("", 0.0, 0.0)] for _ in texts]
+        found = [[Translation("", 0.0, 0.0, [])] for _ in texts]
         full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
         sources = self._encode(self.tokenizers.source, [texts[i] for i in full])
         batches = [
@@ -200,12 +206,13 @@ class Translator:
         return found
 
     def _read(self, ids, scores, log_probs, lengths):
-        """What one sentence's hypotheses say; a list is shorter where fewer were found."""
-        ids = ids[: np.count_nonzero(lengths)]
-        texts = self.tokenizers.target.decode(
-            [row[:length].tolist() for row, length in zip(ids, lengths, strict=False)]
-        )
-        return [Translation(*fields) for fields in zip(texts, scores.tolist(), log_probs.tolist(), strict=False)]
+        """What one sentence's hypotheses say; a list is shorter where fewer were found, or two are the same words."""
+        tokenizer, distinct = self.tokenizers.target, {}
+        hypotheses = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True) if length]
+        for text, *numbers, pieces in zip(tokenizer.decode(hypotheses), scores, log_probs, hypotheses, strict=False):
+            if text not in distinct:
+                distinct[text] = Translation(text, *map(float, numbers), tokenizer.pieces(pieces))
+        return list(distinct.values())
 
     def _scored(self, ids, log_probs):
         log_probs = log_probs[: len(ids)]
@@ -214,16 +221,19 @@ class Translator:
         return Scored(score, total, self.tokenizers.target.pieces(ids), log_probs.tolist())
 
     def _encode_pairs(self, sources, targets):
-        sources, targets = _texts(sources), _texts(targets)
+        sources, targets = _texts(sources), _texts(targets, or_pieces=True)
         if len(sources) != len(targets):
             raise ValueError(f"Every source needs its target. Received: {len(sources)} and {len(targets)}.")
         return self._encode(self.tokenizers.source, sources), self._encode(self.tokenizers.target, targets)
 
     def _encode(self, tokenizer, texts):
-        """The ids of the texts; what is too long is cut, the end of sentence kept."""
+        """The ids of the texts, or of their pieces; what is too long is cut, the end of sentence kept."""
         limit = inference.longest_input(self.model, self.decode)
-        encoded = zip(tokenizer.encode(texts), texts, strict=True)
-        return [ids if len(ids) <= limit else _cut(ids, limit, text) for ids, text in encoded]
+        encoded = tokenizer.encode([text if isinstance(text, str) else "" for text in texts])
+        encoded = [
+            ids if isinstance(text, str) else tokenizer.ids(text) for ids, text in zip(encoded, texts, strict=True)
+        ]
+        return [ids if len(ids) <= limit else _cut(ids, limit, text) for ids, text in zip(encoded, texts, strict=True)]
 
     # --- ids to ids
 
@@ -237,12 +247,17 @@ class Translator:
         return inference.token_log_probs(self.model, source_ids, labels)
 
 
-def _texts(texts):
-    """The texts as a list; one string is no list of texts."""
+def _texts(texts, or_pieces=False):
+    """The texts as a list, some of them as lists of pieces where that may be; one string is no list of texts."""
+
     listed = None if isinstance(texts, str | bytes) else list(texts)
-    if listed is None or not all(isinstance(text, str) for text in listed):
+    if listed is None or not all(isinstance(text, str) or (or_pieces and _are_pieces(text)) for text in listed):
         raise TypeError(f"Expected strings in a list. Received: {texts!r:.80}")
     return listed
+
+
+def _are_pieces(value):
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(piece, str) for piece in value)
 
 
 def _integers(values):

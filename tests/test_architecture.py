@@ -14,6 +14,7 @@ PACKAGE = "keras_transformer"
 
 # The napkin of docs/architecture.md: what a module or package may import of this project. A package may import itself.
 ALLOWED = {
+    "keras_transformer_cli": [],  # but for `main`, which hands over to `__main__`
     "config": [],
     "presets": ["config"],
     "recipes": ["config", "presets"],
@@ -43,9 +44,11 @@ ALLOWED = {
     "train_keras": "everything above",
 }
 ON_TOP = ["__main__", "train_keras"]  # nobody imports these
+DOORS = ["keras_transformer_cli", "train_keras"]  # modules outside of both packages
 
 # Libraries that a part of the code must not know.
 FORBIDDEN_LIBRARIES = {
+    "keras_transformer_cli": ["keras", "tensorflow"],  # comes before what takes seconds to import
     "config": ["keras", "tensorflow"],  # errors come before TensorFlow builds anything
     "presets": ["keras", "tensorflow"],
     "recipes": ["keras", "tensorflow"],
@@ -61,7 +64,7 @@ FORBIDDEN_NAMES = ["utils", "util", "helpers", "helper", "misc", "common", "core
 def modules():
     """{dotted name, without the package's own: path} of every module of the project that is not a test."""
     files = [path for top in (PACKAGE, "export") for path in sorted((ROOT / top).rglob("*.py"))]
-    files += [path for path in (ROOT / "train_keras.py",) if path.exists()]
+    files += [ROOT / f"{name}.py" for name in DOORS]
     return {dotted_name(path): path for path in files}
 
 
@@ -76,7 +79,7 @@ def dotted_name(path):
 def imports(name, path):
     """(line, full name) of every import, those inside of functions too. A relative name is made absolute."""
     is_package = path.name == "__init__.py"
-    package = [PACKAGE, *name.split(".")] if name.split(".")[0] not in ("export", "train_keras") else name.split(".")
+    package = [PACKAGE, *name.split(".")] if name.split(".")[0] not in ("export", *DOORS) else name.split(".")
     if name == "__init__":
         package = [PACKAGE]
     elif not is_package:
@@ -94,7 +97,7 @@ def imports(name, path):
 def imported_module(full_name):
     """The dotted name of this project's module that `full_name` is or belongs to, or None."""
     parts = full_name.split(".")
-    if parts[0] not in (PACKAGE, "export", "train_keras"):
+    if parts[0] not in (PACKAGE, "export", *DOORS):
         return None
     parts = parts[1:] if parts[0] == PACKAGE else parts
     while parts and ".".join(parts) not in modules():
@@ -123,6 +126,8 @@ def allowed(node):
 
 
 def may_import(name, target):
+    if (name, target) == ("keras_transformer_cli", "__main__"):
+        return True
     return any(target == drawn or target.startswith(f"{drawn}.") for drawn in allowed(node_of(name)))
 
 
@@ -208,7 +213,7 @@ def has_code(path):
 def places_of_tests(path):
     """Where the tests of a module may stand: keras_transformer/x/y.py -> tests/x/test_y.py, or tests/test_x.py"""
     folder = path.relative_to(ROOT).parent
-    inside = Path(*folder.parts[1:]) if folder.parts[0] == PACKAGE else folder
+    inside = Path(*folder.parts[1:]) if folder.parts[:1] == (PACKAGE,) else folder
     if path.stem == "demo_lexicon":  # the words of the grammar, which is tested as a whole
         yield ROOT / "tests" / inside / "test_demo.py"
     stem = path.stem.strip("_") if path.stem != "__init__" else (inside.name or "package")

@@ -69,6 +69,12 @@ class TestTraining:
         assert all(0 < tokenizer.vocab_size <= 700 for tokenizer in trained.values())
         assert trained["bpe"].vocab_size == 700
 
+    def test_pieces_have_their_ids(self, trained):
+        for tokenizer in trained.values():
+            ids = list(range(tokenizer.vocab_size))
+            assert tokenizer.ids(tokenizer.pieces(ids)) == ids
+            assert tokenizer.ids(["no such piece"]) == [UNK_ID]
+
     @pytest.mark.parametrize("kind", ["bpe", "unigram"])
     def test_a_small_corpus_gives_fewer_pieces_and_does_not_fail(self, kind):
         tokenizer = Tokenizer.train(["hello world", "a"], vocab_size=37_000, kind=kind)

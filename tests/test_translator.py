@@ -1,9 +1,12 @@
 """Strings to strings."""
 
+import keras
 import numpy as np
 import pytest
 
 from keras_transformer import Transformer
+from keras_transformer.config import DecodeConfig
+from keras_transformer.tokenizer import Tokenizer, Tokenizers
 from keras_transformer.translator import Translator, batches_by_length, pad
 
 TEXTS = ["Anna sleeps.", "", "The old man wants to read the book because it is good.", "   ", "Tom!", "x" * 300]
@@ -156,3 +159,43 @@ def test_the_search_is_the_same_with_xla_and_without(finished_run):
     for a, b in zip(plain.translate_nbest(texts, 3), compiled.translate_nbest(texts, 3), strict=True):
         assert [one.text for one in a] == [one.text for one in b]
         np.testing.assert_allclose([one.score for one in a], [one.score for one in b], atol=1e-4)
+
+
+# --- lists of the best
+
+
+@pytest.fixture(scope="module")
+def ambiguous():
+    """A translator whose lists hold the same words in several cuts: few pieces, short outputs, an untrained model."""
+    tokenizer = Tokenizer.train(["aaa aa a ab ba"] * 9, vocab_size=12)
+    keras.utils.set_random_seed(5)
+    model = Transformer(
+        tokenizer.vocab_size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+    )
+    return Translator(model, Tokenizers(tokenizer, tokenizer), DecodeConfig(beam_width=8, extra_length=4))
+
+
+def test_no_two_of_the_best_are_equal_and_none_is_lost(ambiguous):
+    texts, repeated = ["a", "ab", "aaa ba", "ba ab a"], 0
+    for text, found in zip(texts, ambiguous.translate_nbest(texts, 30), strict=True):
+        ids = np.array(ambiguous.tokenizer.encode([text]), np.int32)
+        (rows,), (scores,), _, (lengths,) = map(np.asarray, ambiguous.searching(30)(ids))
+        cuts = ambiguous.tokenizer.decode([row[:length].tolist() for row, length in zip(rows, lengths, strict=True)])
+        assert [one.text for one in found] == list(dict.fromkeys(cuts))
+        assert [one.score for one in found] == pytest.approx([scores[cuts.index(one.text)] for one in found], abs=1e-5)
+        repeated += len(cuts) - len(found)
+    assert repeated > 0  # else this test shows nothing
+
+
+def test_the_scores_of_the_best_are_reproduced_by_their_pieces(ambiguous, translator):
+    for one, texts in [(ambiguous, ["a", "ab", "aaa ba"]), (translator, ["Anna sleeps.", "Tom!"])]:
+        for text, found in zip(texts, one.translate_nbest(texts, 9), strict=True):
+            scored = one.score([text] * len(found), [best.pieces for best in found])
+            assert [again.pieces for again in scored] == [best.pieces for best in found]
+            assert [again.score for again in scored] == pytest.approx([best.score for best in found], abs=1e-4)
+
+
+@pytest.mark.parametrize("targets", [[["a", 3]], [[]], [("a", "b")], "a"])
+def test_targets_are_texts_or_lists_of_pieces(translator, targets):
+    with pytest.raises(TypeError, match="strings"):
+        translator.score(["a"], targets)

@@ -9,12 +9,11 @@ Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C), 141 nobody
 """
 
 import argparse
-import contextlib
 import os
-import signal
 import sys
 
 from export.client.rows import TIMEOUT, ServingError
+from keras_transformer_cli import interruption_ends
 
 
 def main(arguments=None) -> int:
@@ -80,23 +79,11 @@ def _run(options):
             raise OSError(f"{name} is closed: lines are read from standard input and written to standard output.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with _interruption_ends():
+    with interruption_ends():
         client = _client(options)
     with client:
         _translate(client, options)
     return 0
-
-
-@contextlib.contextmanager
-def _interruption_ends():
-    """Ctrl-C ends the process on the spot: native code that is being imported makes other errors of it, or aborts."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else somebody ignores it
-        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _client(options):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from export.serve import RequestLimits
+from keras_transformer_cli import interruption_ends
 
 
 def main(arguments=None) -> int:
@@ -73,14 +74,15 @@ def _listen(host, port):
 
 def _server(folder, name, limits):
     try:
-        from concurrent.futures import ThreadPoolExecutor
+        with interruption_ends():
+            from concurrent.futures import ThreadPoolExecutor
 
-        import uvicorn
+            import uvicorn
 
-        from export import serving_files
-        from export.serve.application import asgi
-        from export.serve.batching import BatchSettings
-        from export.serve.versions import Versions
+            from export import serving_files
+            from export.serve.application import asgi
+            from export.serve.batching import BatchSettings
+            from export.serve.versions import Versions
     except ModuleNotFoundError as error:
         raise ImportError(f'no package {error.name}: pip install "keras-transformer[server]"') from error
     settings = BatchSettings()

@@ -54,7 +54,7 @@ def test_the_best_come_as_json_with_their_scores(finished_run, translator, sourc
     found = [json.loads(line)["translations"] for line in capsysbinary.readouterr().out.splitlines()]
     assert len(found) == len(LINES)
     assert [one["text"] for one in found[0]] == [one.text for one in translator.translate_nbest(["Anna sleeps."], 2)[0]]
-    assert found[1] == [{"text": "", "score": 0.0, "log_prob": 0.0}]
+    assert found[1] == [{"text": "", "score": 0.0, "log_prob": 0.0, "pieces": []}]
 
 
 def test_a_sample_repeats_and_does_not_depend_on_the_buffer(finished_run, tmp_path, capsysbinary):

@@ -1,5 +1,6 @@
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -325,3 +326,20 @@ def test_joined_and_padded_requests_are_answered_as_single_ones(exported):
         single = [call(request) for request in requests]
     assert texts[: len(joined)] == [text for answer, _ in single for text in answer]
     assert scores[: len(joined)] == pytest.approx([score for _, answer in single for score in answer], abs=1e-4)
+
+
+def test_no_two_of_the_best_translations_are_equal():
+    tokenizer = Tokenizer.train(["aaa aa a ab ba"] * 9, vocab_size=12)
+    keras.utils.set_random_seed(5)
+    model = Transformer(
+        tokenizer.vocab_size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+    )
+    translator = Translator(model, Tokenizers(tokenizer, tokenizer), DecodeConfig(beam_width=30, extra_length=4))
+    texts = ["a", "ab", "aaa ba", ""]
+    answer = ServingTranslator(translator).signatures()["translate_nbest"](text=strings(texts))
+    for found, scores, expected in zip(
+        answer["translations"].numpy(), answer["scores"].numpy(), translator.translate_nbest(texts, 30), strict=True
+    ):
+        assert decoded(found) == [one.text for one in expected] + [""] * (30 - len(expected))
+        np.testing.assert_allclose(scores[: len(expected)], [one.score for one in expected], atol=1e-4)
+        assert (scores[len(expected) :] == tf.float32.min).all() and len(expected) < 30

@@ -1,0 +1,55 @@
+"""Every command ends quietly when Ctrl-C comes while TensorFlow is being imported."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_transformer_cli
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = {
+    "keras-transformer": ["-c", "import sys, keras_transformer_cli; sys.exit(keras_transformer_cli.main())", "--help"],
+    "train_keras.py": [str(ROOT / "train_keras.py"), "--workdir", "nowhere"],
+    "export": ["-m", "export", "--workdir", "nowhere", "--to", "nowhere"],
+}
+
+
+# tensorflow and what it comes upon: an interruption, and what native code makes of one
+@pytest.mark.parametrize("accident", ["import os, signal; os.kill(os.getpid(), signal.SIGINT)", "raise SystemError"])
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_an_interruption_of_the_imports_is_quiet(tmp_path, command, accident):
+    (tmp_path / "tensorflow.py").write_text(accident, encoding="utf-8")
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        cwd=tmp_path,
+        timeout=60,
+    )
+    if accident.startswith("raise"):
+        assert done.returncode == 1 and b"SystemError" in done.stderr  # the accident does happen
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_who_ignores_interruptions_goes_on_ignoring_them():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with keras_transformer_cli.interruption_ends():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_handler_is_what_it_was_afterwards():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ZeroDivisionError), keras_transformer_cli.interruption_ends():
+        assert signal.getsignal(signal.SIGINT) is not before
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is before
