@@ -7,6 +7,8 @@ import argparse
 import os
 import sys
 
+import tensorflow as tf
+
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
 from keras_transformer.config import ConfigError
 
@@ -36,8 +38,8 @@ def main(arguments=None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except (OSError, ValueError, ImportError, MemoryError) as error:
-        print(f"error: {error or type(error).__name__}", file=sys.stderr)
+    except (OSError, ValueError, ImportError, MemoryError, tf.errors.ResourceExhaustedError) as error:
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
 
 

@@ -7,6 +7,7 @@ translator.model, translator.tokenizers                 # the Keras model, Sente
 
 import json
 import logging
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -89,7 +90,13 @@ class Translator:
             )
         config = Config.from_dict(json.loads((workdir / "config.json").read_text(encoding="utf-8")))
         decode = config.decode.replace(**decode)
-        return cls(keras.saving.load_model(model_path, compile=False), Tokenizers.load(workdir), decode)
+        try:
+            model = keras.saving.load_model(model_path, compile=False)
+        except (zipfile.BadZipFile, KeyError, ValueError) as error:
+            raise ValueError(
+                f"Expected a model that Keras has saved. Received: {model_path}, damaged: {error}"
+            ) from error
+        return cls(model, Tokenizers.load(workdir), decode)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -1,6 +1,7 @@
 """The console command."""
 
 import pytest
+import tensorflow as tf
 
 from keras_transformer.__main__ import COMMANDS, main
 
@@ -22,3 +23,20 @@ def test_no_command_is_an_error(capsys):
 def test_the_exit_code_of_a_command_is_handed_on(tmp_path, capsys):
     assert main(["train", "--workdir", str(tmp_path), "--set", "model.d_model=-1"]) == 2
     assert "d_model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (tf.errors.ResourceExhaustedError(None, None, "no room for [8,9]"), "no room for [8,9]"),
+        (MemoryError(), "MemoryError"),
+        (OSError(28, "No space left on device"), "No space left"),
+    ],
+)
+def test_what_runs_out_is_one_line(tmp_path, monkeypatch, capsys, error, said):
+    def run_out(options):
+        raise error
+
+    monkeypatch.setattr(COMMANDS["average"][0], "run", run_out)
+    assert main(["average", "--to", str(tmp_path)]) == 1
+    assert said in capsys.readouterr().err

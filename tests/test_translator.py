@@ -1,5 +1,7 @@
 """Strings to strings."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -45,6 +47,16 @@ def test_nothing_in_nothing_out(translator):
 def test_loading_says_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="model.keras"):
         Translator.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[:500], lambda data: data[:500] + b"x" + data[501:]]
+)
+def test_a_damaged_model_is_an_error_that_names_it(finished_run, tmp_path, damage):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (run / "model.keras").write_bytes(damage((run / "model.keras").read_bytes()))
+    with pytest.raises(ValueError, match="model.keras, damaged"):
+        Translator.load(run)
 
 
 def test_learned_positions_limit_what_is_read_and_written(translator):
