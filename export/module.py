@@ -15,6 +15,7 @@ translation "" with score 0. Nothing is compiled with XLA, which TF Serving swit
 """
 
 import dataclasses
+from functools import partial
 
 import tensorflow as tf
 
@@ -112,7 +113,9 @@ class ServingTranslator(tf.Module):
     def sample(self, text, temperature, seed):
         translator, source_ids = self._translator, self._source_ids(text)
         return self._best(
-            inference.sample(translator.model, source_ids, translator.decode, seeds=seed, temperature=temperature)
+            inference.sample(
+                translator.model, source_ids, translator.decode, seeds=seed, temperature=temperature, overwrite=True
+            )
         )
 
     def score(self, source, target):
@@ -155,12 +158,14 @@ class ServingTranslator(tf.Module):
         """`translate`, compiled. Text stays outside of what is compiled, and inputs have a few fixed lengths."""
         source_ids = self._source_ids(text)
         source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % XLA_LENGTHS]], constant_values=PAD_ID)
-        return self._best(tf.function(self._search, jit_compile=True, autograph=False)(source_ids))
+        compiled = tf.function(partial(self._search, overwrite=False), jit_compile=True, autograph=False)
+        return self._best(compiled(source_ids))
 
     # --- ids to ids to text
 
-    def _search(self, source_ids, **options):
-        return inference.search(self._translator.model, source_ids, self._translator.decode, **options)
+    def _search(self, source_ids, *, overwrite=True, **options):
+        translator = self._translator
+        return inference.search(translator.model, source_ids, translator.decode, overwrite=overwrite, **options)
 
     def _best(self, found):
         return {

@@ -11,6 +11,7 @@ and a program that translates a sentence now and then has the shapes compiled th
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -29,16 +30,18 @@ class WhereItPays:
     """A function of ids (B, S) that XLA compiles for the shapes for which that pays.
 
     Args:
-        function: of an int32 tensor (B, S), to which rows and columns of zeros make no difference. Its results are a
-            tree of tensors whose axis 0 is the batch.
+        function: of an int32 tensor (B, S), to which rows and columns of zeros make no difference, and of a bool,
+            whether XLA compiles it. Its results are a tree of tensors whose axis 0 is the batch.
         xla: False never compiles, True always does, None where it pays.
     """
 
     def __init__(self, function: Callable, xla: bool | None = None):
         ids = [tf.TensorSpec((None, None), tf.int32)]
         self._xla = xla
-        self._graph = tf.function(function, input_signature=ids, autograph=False)
-        self._compiled = tf.function(function, input_signature=ids, autograph=False, jit_compile=True)
+        self._graph, self._compiled = (
+            tf.function(partial(function, compiled=xla), input_signature=ids, autograph=False, jit_compile=xla)
+            for xla in (False, True)
+        )
         self._spent = Counter()  # seconds without XLA, by padded shape
 
     def __call__(self, ids: np.ndarray, ahead: int = 0):

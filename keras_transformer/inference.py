@@ -12,13 +12,14 @@ eagerly, in a `tf.function` and under XLA. A row of padding alone is no sentence
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, beam_search, generate, sampler
+from keras_transformer.layers.attention import KVCache, OverwrittenKVCache
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 MAX_LOGITS = 2**26  # that `token_log_probs` holds at once, 256 MiB
 
 
-def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None):
+def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, overwrite=False):
     """The best translations by beam search, best first. -> Hypotheses
 
     Args:
@@ -27,6 +28,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None):
         decode: the `DecodeConfig`.
         num_hypotheses: W, how many are wanted; the beam is made as wide, should it be narrower.
         prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
+        overwrite: work in place without XLA, which makes it faster there; XLA always does, and cannot have this.
     """
     width = max(decode.beam_width, num_hypotheses)
     settings = BeamSettings(
@@ -37,11 +39,11 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None):
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    cache = _start_cache(model, source_ids, max_length, width)
+    cache = _start_cache(model, source_ids, max_length, width, overwrite)
     return beam_search(model.step, model.reorder, cache, constraints, settings, max_length)
 
 
-def sample(model, source_ids, decode, *, seeds, temperature=1.0):
+def sample(model, source_ids, decode, *, seeds, temperature=1.0, overwrite=False):
     """One translation a sentence, drawn from the model. -> Hypotheses
 
     Args:
@@ -50,10 +52,11 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0):
         decode: the `DecodeConfig`; its `top_k` and `top_p` say from how many pieces is drawn.
         seeds: (B,) or a scalar, integers; a sentence and a seed determine the translation.
         temperature: (B,) or a scalar; 0 takes the likeliest piece.
+        overwrite: as of `search`.
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=decode.no_repeat_ngram)
     constraints, max_length = _constraints(model, source_ids, decode)
-    cache = _start_cache(model, source_ids, max_length, 1)
+    cache = _start_cache(model, source_ids, max_length, 1, overwrite)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
     return generate(model.step, cache, choose, constraints, settings, max_length)
 
@@ -132,6 +135,7 @@ def _width(ids):
     return tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
 
 
-def _start_cache(model, source_ids, max_length, beam_width):
+def _start_cache(model, source_ids, max_length, beam_width, overwrite):
     memory, memory_mask = model.encode(not_empty(source_ids))
-    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width)
+    kind = OverwrittenKVCache if overwrite else KVCache
+    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, kind=kind)

@@ -24,6 +24,7 @@ from keras import ops
 from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import KVCache, record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
@@ -112,7 +113,7 @@ class Transformer(keras.Model):
             )
 
     def _final_norm(self, name):
-        return keras.layers.LayerNormalization(epsilon=self.config.norm_epsilon, dtype=self.dtype_policy, name=name)
+        return LayerNormalization(epsilon=self.config.norm_epsilon, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape=None):
         if self.built:
@@ -154,16 +155,14 @@ class Transformer(keras.Model):
 
     # --- one position at a time
 
-    def start_cache(self, memory, memory_mask, max_length, beam_width=1):
-        """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence."""
+    def start_cache(self, memory, memory_mask, max_length, beam_width=1, kind=KVCache):
+        """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence.
+
+        `kind` is KVCache, or OverwrittenKVCache for a loop without XLA.
+        """
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
-        past = tuple(
-            KVCache(
-                ops.zeros((batch, c.num_heads, slots, c.key_width), self.compute_dtype),
-                ops.zeros((batch, c.num_heads, slots, c.value_width), self.compute_dtype),
-            )
-            for _ in self.decoder
-        )
+        widths = c.key_width, c.value_width
+        past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), self._project(memory), memory_mask)
 
     def step(self, ids, index, cache):
@@ -174,7 +173,13 @@ class Transformer(keras.Model):
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
         logits, past = self._decoder_pass(
-            ids, ops.reshape(index, (1,)), mask, cache.memory, cache.memory_mask, past=cache.past, slot=slot[0]
+            ids,
+            ops.reshape(index, (1,)),
+            mask,
+            cache.memory,
+            cache.memory_mask,
+            past=cache.past,
+            index=index,
         )
         return logits, cache._replace(past=past, path=path)
 
@@ -195,12 +200,12 @@ class Transformer(keras.Model):
 
     # --- the parts of the pass
 
-    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, slot=None):
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, index=None):
         vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []
         for i, block in enumerate(self.decoder):
-            x, kv = block(x, mask, memory[i], memory_mask, past=past and past[i], slot=slot)
+            x, kv = block(x, mask, memory[i], memory_mask, past=past and past[i], index=index)
             present.append(kv)
         if self.config.norm == "pre":
             x = self.decoder_norm(x)

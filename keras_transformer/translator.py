@@ -184,8 +184,10 @@ class Translator:
         """The beam search as a function, ids (B, S) -> Hypotheses, without any text."""
         if num_hypotheses not in self._searches:
 
-            def search(source_ids):
-                return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses)
+            def search(source_ids, compiled):
+                return inference.search(
+                    self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, overwrite=not compiled
+                )
 
             self._searches[num_hypotheses] = WhereItPays(search, self._xla)
         return self._searches[num_hypotheses]
@@ -245,10 +247,12 @@ class Translator:
     # --- ids to ids
 
     def _search_with_prefix(self, source_ids, prefix_ids):
-        return inference.search(self.model, source_ids, self.decode, prefix_ids=prefix_ids)
+        return inference.search(self.model, source_ids, self.decode, prefix_ids=prefix_ids, overwrite=True)
 
     def _sample(self, source_ids, seeds, temperature):
-        return inference.sample(self.model, source_ids, self.decode, seeds=seeds, temperature=temperature)
+        return inference.sample(
+            self.model, source_ids, self.decode, seeds=seeds, temperature=temperature, overwrite=True
+        )
 
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)

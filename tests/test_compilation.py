@@ -31,7 +31,7 @@ def test_all_shapes_up_to_a_budget_are_a_few_dozen():
 
 @pytest.mark.parametrize("xla", [True, False, None])
 def test_the_results_are_those_of_the_function(xla, rng):
-    function = WhereItPays(lambda ids: (tf.reduce_sum(ids, axis=1), ids * 2), xla)
+    function = WhereItPays(lambda ids, compiled: (tf.reduce_sum(ids, axis=1), ids * 2), xla)
     ids = rng.integers(1, 9, (5, 13)).astype(np.int32)
     sums, doubled = function(ids)
     np.testing.assert_array_equal(sums, ids.sum(axis=1))
@@ -50,20 +50,20 @@ def compiled_after(function, shape, most=99, ahead=0):
 
 
 def test_a_shape_is_compiled_once_it_has_taken_as_long_as_that(monkeypatch):
-    function = WhereItPays(lambda ids: ids + 1)
+    function = WhereItPays(lambda ids, compiled: ids + 1)
     take(1.0, monkeypatch)
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 5.0)
     assert compiled_after(function, (3, 7)) == 1 + 5  # the first call is tracing, which does not count
 
 
 def test_what_is_certain_to_come_counts(monkeypatch):
-    function = WhereItPays(lambda ids: ids + 1)
+    function = WhereItPays(lambda ids, compiled: ids + 1)
     take(1.0, monkeypatch)
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 5.0)
     assert compiled_after(function, (3, 7), ahead=10) == 2
 
 
 def test_a_shape_that_comes_seldom_is_never_compiled(monkeypatch):
-    function = WhereItPays(lambda ids: ids + 1)
+    function = WhereItPays(lambda ids, compiled: ids + 1)
     take(0.001, monkeypatch)
     assert compiled_after(function, (3, 7), most=50) is None

@@ -134,3 +134,18 @@ def test_learned_positions_limit_input_and_output():
 def test_the_search_is_the_same_under_xla(model, source_ids):
     compiled = tf.function(lambda ids: inference.search(model, ids, DECODE), jit_compile=True, autograph=False)
     assert rows(compiled(source_ids)) == rows(inference.search(model, source_ids, DECODE))
+
+
+@pytest.mark.parametrize("compile", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"])
+def test_working_in_place_changes_nothing(model, source_ids, compile):
+    questions = [
+        lambda ids, **how: inference.search(model, ids, DECODE, num_hypotheses=3, **how),
+        lambda ids, **how: inference.search(model, ids, DECODE, prefix_ids=tf.tile([[7, 8]], (tf.shape(ids)[0], 1)), **how),
+        lambda ids, **how: inference.sample(model, ids, DECODE, seeds=3, **how),
+    ]
+    for ask in questions:
+        plain, in_place = (
+            compile(lambda ids, how=how, ask=ask: ask(ids, overwrite=how))(source_ids) for how in (False, True)
+        )
+        for a, b in zip(plain, in_place, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -24,7 +25,7 @@ def scaled_dot_product(query, key):
 
 def dot_product(query, key):
     """Q K^T without the scale, Section 3.2.1. (B, H, T, K) x (B, H, S, K) -> (B, H, T, S)"""
-    return ops.matmul(query, ops.swapaxes(key, -1, -2))
+    return tf.matmul(query, key, transpose_b=True)
 
 
 def additive(query, key, vector):
@@ -39,9 +40,9 @@ def attention_weights(scores, mask):
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     # Paper: minus infinity. Here: the least float32, whose exponential is 0 all the same, because a row of nothing but
     # minus infinities would be NaN.
-    lowest = ops.full_like(scores, -3.4028235e38)
+    lowest = tf.constant(-3.4028235e38, scores.dtype)
     # Not ops.softmax, which warns of a single key, and a sentence may have one word.
-    return tf.nn.softmax(ops.where(ops.expand_dims(mask, 1), scores, lowest), axis=-1)
+    return tf.nn.softmax(tf.where(mask[:, None], scores, lowest), axis=-1)
 
 
 def attention(query, key, value, mask):
@@ -50,23 +51,77 @@ def attention(query, key, value, mask):
     return ops.matmul(ops.cast(weights, value.dtype), value)
 
 
+def swapped(x):
+    """(B, T, H, K) -> (B, H, T, K), and back.
+
+    It is done as if the numbers were integers: without XLA TensorFlow hands the transposition of floats over to oneDNN,
+    which takes ten times as long for the few that one step of the search has.
+    """
+    integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
+
+    @tf.custom_gradient
+    def swap(x):
+        return tf.bitcast(tf.transpose(tf.bitcast(x, integer), (0, 2, 1, 3)), x.dtype), swapped
+
+    return swap(x)
+
+
 class KVCache(NamedTuple):
     """The projected keys and values of a sequence."""
 
     key: tf.Tensor  # (B, H, S, d_k)
     value: tf.Tensor  # (B, H, S, d_v)
 
-    def write(self, fresh, slot):
-        """This cache with the positions `slot`, `slot` + 1, ... replaced by those of the cache `fresh`."""
-        return KVCache(*(_write(old, new, slot) for old, new in zip(self, fresh, strict=True)))
+    def write(self, fresh, index):
+        """This cache with its slots from `index` * W on replaced by the W positions of the cache `fresh`."""
+        return type(self)(*(self._written(old, new, index) for old, new in zip(self, fresh, strict=True)))
+
+    @classmethod
+    def start(cls, batch, heads, slots, widths, dtype):
+        """An empty cache; `widths` are d_k and d_v."""
+        return cls(*(tf.zeros((batch, heads, slots, width), dtype) for width in widths))
+
+    @staticmethod
+    def _written(buffer, update, index):
+        # An op that takes an `index` that XLA does not know before it runs. XLA makes it work in place. The update of a
+        # strided slice cannot have such an index, and ops.slice_update is an op of XLA's own.
+        grouped, update = _groups(buffer, update)
+        batch, heads = tf.shape(grouped)[0], grouped.shape[1]
+        places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
+        return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
 
 
-def _write(buffer, update, slot):
-    # An op of TensorFlow's core that works in place where it can and takes a `slot` that XLA does not know beforehand,
-    # as inside a while_loop. The update of a strided slice does not, and ops.slice_update is an op of XLA's own.
-    batch, heads, length = tf.unstack(tf.shape(update)[:3])
-    places = tf.meshgrid(tf.range(batch), tf.range(heads), slot + tf.range(length), indexing="ij")
-    return tf.tensor_scatter_nd_update(buffer, tf.stack(places, axis=-1), update)
+class OverwrittenKVCache(KVCache):
+    """A cache whose `write` overwrites it: for a loop that runs without XLA and does not look back at older ones.
+
+    The op of `KVCache.write` copies the whole cache there. This one is in TensorFlow's core too, but XLA has none.
+    """
+
+    @classmethod
+    def start(cls, batch, heads, slots, widths, dtype):
+        # A stateful op, of which TensorFlow does not make one where there are several of a shape.
+        return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
+
+    @staticmethod
+    def _written(buffer, update, index):
+        grouped, update = _groups(buffer, update)
+        _, heads, steps, size = grouped.shape
+        rows = tf.shape(grouped)[0] * heads
+        steps = tf.shape(grouped)[2] if steps is None else steps
+        flat = tf.raw_ops.InplaceUpdate(
+            x=tf.reshape(grouped, (-1, size)), i=tf.range(rows) * steps + index, v=tf.reshape(update, (-1, size))
+        )
+        return tf.reshape(flat, tf.shape(buffer))
+
+
+def _groups(buffer, update):
+    """Slots that are written together lie together, and are written as one.
+
+    (B, H, L, K), (B, H, W, K) -> (B, H, L / W, W * K), (B, H, 1, W * K)
+    """
+    (_, heads, slots, size), width = buffer.shape, update.shape[2]
+    steps = tf.shape(buffer)[2] // width if slots is None else slots // width
+    return tuple(tf.reshape(x, (-1, heads, n, width * size)) for x, n in ((buffer, steps), (update, 1)))
 
 
 _record = contextvars.ContextVar("attention_record", default=None)
@@ -112,7 +167,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _projection(self, units, name):
-        return keras.layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name=name)
+        return Dense(units, use_bias=False, dtype=self.dtype_policy, name=name)
 
     def build(self, query_shape=None, memory_shape=None):
         for projection in (self.query, self.key, self.value):
@@ -149,12 +204,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _split_heads(self, x):
         """(B, T, H*K) -> (B, H, T, K)"""
-        batch, length = ops.shape(x)[:2]
-        return ops.transpose(
-            ops.reshape(x, (batch, length, self.num_heads, x.shape[-1] // self.num_heads)), (0, 2, 1, 3)
-        )
+        return swapped(tf.reshape(x, (*leading_shape(x), self.num_heads, x.shape[-1] // self.num_heads)))
 
     def _merge_heads(self, x):
         """(B, H, T, K) -> (B, T, H*K)"""
-        batch, _, length, _ = ops.shape(x)
-        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, length, self.num_heads * self.d_v))
+        x = swapped(x)
+        return tf.reshape(x, (*leading_shape(x)[:2], self.num_heads * self.d_v))

@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.config import ModelConfig
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
 
@@ -24,7 +25,7 @@ class AddNorm(keras.layers.Layer):
     def __init__(self, d_model, *, norm, epsilon, dropout, **kwargs):
         super().__init__(**kwargs)
         self.d_model, self.norm = d_model, norm
-        self.layer_norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="layer_norm")
+        self.layer_norm = LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="layer_norm")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, x_shape=None):
@@ -125,15 +126,15 @@ class DecoderBlock(_Block):
         self.feed_forward = self.network("feed_forward")
         self.feed_forward_norm = self.add_norm("feed_forward_norm")
 
-    def call(self, x, mask, memory, memory_mask, past=None, slot=None):
-        """One pass, over a whole target or over the positions that extend the cache `past` from `slot` on.
+    def call(self, x, mask, memory, memory_mask, past=None, index=None):
+        """One pass, over a whole target or over positions that are written into the cache `past` as step `index`.
 
         `memory` is the projected output of the encoder, a KVCache. Returns the new (B, T, D), and the keys and values
         that were attended to: those of `x` itself, written into `past` where there is one.
         """
         y = self.self_attention_norm.before(x)
         fresh = self.self_attention.project(y)
-        present = fresh if past is None else past.write(fresh, slot)
+        present = fresh if past is None else past.write(fresh, index)
         x = self.self_attention_norm.after(x, self.self_attention.attend(y, present, mask))
         y = self.cross_attention_norm.before(x)
         x = self.cross_attention_norm.after(x, self.cross_attention.attend(y, memory, memory_mask))

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -18,8 +19,8 @@ class FeedForward(keras.layers.Layer):
     def __init__(self, d_model, d_ff, *, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         self.d_model, self.d_ff = d_model, d_ff
-        self.inner = keras.layers.Dense(d_ff, activation="relu", dtype=self.dtype_policy, name="inner")
-        self.outer = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="outer")
+        self.inner = Dense(d_ff, activation="relu", dtype=self.dtype_policy, name="inner")
+        self.outer = Dense(d_model, dtype=self.dtype_policy, name="outer")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, x_shape=None):

@@ -81,11 +81,11 @@ def test_a_decoder_block_that_extends_a_cache_gives_what_it_gives_for_the_whole(
     memory_mask = np.ones((B, 1, S), bool)
     mask = np.asarray(causal_mask(T))
     whole, present = layer(x, mask, memory, memory_mask)
-    split = 3
-    past = present._replace(key=np.zeros_like(present.key), value=np.zeros_like(present.value))
-    head, past = layer(x[:, :split], mask[:, :split], memory, memory_mask, past=past, slot=0)
-    tail, past = layer(x[:, split:], mask[:, split:], memory, memory_mask, past=past, slot=split)
-    assert np.allclose(np.concatenate([head, tail], axis=1), whole, atol=1e-5)
+    past, parts = present._replace(key=np.zeros_like(present.key), value=np.zeros_like(present.value)), []
+    for t in range(T):
+        part, past = layer(x[:, t : t + 1], mask[:, t : t + 1], memory, memory_mask, past=past, index=t)
+        parts.append(part)
+    assert np.allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
     assert np.allclose(past.key, present.key, atol=1e-5) and np.allclose(past.value, present.value, atol=1e-5)
 
 

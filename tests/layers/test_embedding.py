@@ -3,7 +3,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
+from keras_transformer.layers.embedding import (
+    FEW_ROWS,
+    LARGE,
+    LearnedPositions,
+    TokenEmbedding,
+    sinusoidal_positions,
+    vocabulary_product,
+)
 from tests.reference import sinusoids
 
 V, D, LIMIT = 31, 23, 13
@@ -98,3 +105,13 @@ def test_the_table_is_trained(learned):
         total = keras.ops.sum(learned(np.arange(3)))
     gradient = tf.convert_to_tensor(tape.gradient(total, learned.table.value))
     assert np.array_equal(np.asarray(gradient)[:, 0], [1, 1, 1] + [0] * (LIMIT - 3))
+
+
+@pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("vocab_size", [LARGE // 64, LARGE // 64 + 1, 40])
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
+def test_the_product_with_a_vocabulary_is_the_same_for_few_rows_and_many(rows, vocab_size, compiled):
+    rng = np.random.default_rng(2)
+    x, kernel = (rng.normal(size=(n, 64)).astype("float32") for n in (rows, vocab_size))
+    product = tf.function(vocabulary_product, jit_compile=compiled, autograph=False)
+    np.testing.assert_allclose(product(tf.constant(x), tf.constant(kernel)), x @ kernel.T, atol=1e-4)
