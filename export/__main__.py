@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 from export.saved_model import ExportError, export_saved_model
-from keras_transformer_cli import interruption_ends
+from keras_transformer_cli import interruption_counts, interruption_ends
 
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m export", description="Exports a finished run for TF Serving.")
-    parser.add_argument("--workdir", type=Path, required=True, help="of a finished run")
-    parser.add_argument("--to", type=Path, required=True, help="the directory of the served model's versions")
+    parser.add_argument("--workdir", type=_path, required=True, help="of a finished run")
+    parser.add_argument("--to", type=_path, required=True, help="the directory of the served model's versions")
     parser.add_argument("--version", type=int, help="an integer; default: the one after the last")
     parser.add_argument("--max-input-bytes", type=int, metavar="N", help="of a sentence; the rest is cut off")
     parser.add_argument("--xla", action="store_true", help="add the signature translate_xla, compiled by XLA")
@@ -25,14 +25,15 @@ def main(arguments=None) -> int:
         with interruption_ends():
             from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow
 
-        path = export_saved_model(
-            options.workdir,
-            options.to,
-            options.version,
-            max_input_bytes=options.max_input_bytes,
-            xla=options.xla,
-            **parse_decode(options.set),
-        )
+        with interruption_counts():
+            path = export_saved_model(
+                options.workdir,
+                options.to,
+                options.version,
+                max_input_bytes=options.max_input_bytes,
+                xla=options.xla,
+                **parse_decode(options.set),
+            )
     except (ExportError, OSError, ValueError) as error:
         from keras_transformer.config import ConfigError
 
@@ -46,6 +47,15 @@ def main(arguments=None) -> int:
     url = f"http://localhost:8501/v1/models/{path.absolute().parent.name}:predict"
     print(f"""  curl -d '{{"inputs": {{"text": ["..."]}}}}' {url}""")
     return 0
+
+
+def _path(text):
+    if not text:
+        raise ValueError
+    return Path(text)
+
+
+_path.__name__ = "path"  # as argparse calls it in its message
 
 
 if __name__ == "__main__":

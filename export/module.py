@@ -191,16 +191,16 @@ class ServingTranslator(tf.Module):
     def _pair_ids(self, source, target):
         """The ids of pairs to be scored; here a blank text is an empty sentence. -> (B, S), (B, T)"""
         source_ids = self._encode(self.source_tokenizer, self._clean(source))
-        labels = self._encode(self.target_tokenizer, self._clean(target))
+        labels = self._encode(self.target_tokenizer, self._clean(target), inference.longest_output)
         return inference.not_empty(source_ids), inference.not_empty(labels)
 
-    def _encode(self, tokenizer, text):
+    def _encode(self, tokenizer, text, longest=inference.longest_input):
         """(B,) -> (B, S)"""
-        return self._cut(tokenizer.encode_tensor(text).to_tensor(PAD_ID))
+        return self._cut(tokenizer.encode_tensor(text).to_tensor(PAD_ID), longest)
 
-    def _cut(self, ids):
-        """At most `max_input_tokens` a row; a row that loses some ends with eos. (B, S) -> (B, S)"""
-        limit = inference.longest_input(self._translator.model, self._translator.decode)
+    def _cut(self, ids, longest=inference.longest_input):
+        """At most as many pieces a row as `longest` says; a row that loses some ends with eos. (B, S) -> (B, S)"""
+        limit = longest(self._translator.model, self._translator.decode)
         too_long = tf.reduce_any(ids[:, limit:] != PAD_ID, axis=1, keepdims=True)  # (B, 1)
         ids = ids[:, :limit]
         is_last = tf.range(tf.shape(ids)[1]) == limit - 1  # (S,)

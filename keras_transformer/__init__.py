@@ -1,6 +1,13 @@
 """keras_transformer: "Attention Is All You Need" for Keras 3 on TensorFlow, from text to a translation service."""
 
-import keras as _keras
+import contextlib as _contextlib
+import sys as _sys
+
+from keras_transformer_cli import interruption_ends as _interruption_ends
+
+# `python -m keras_transformer` imports this before it runs.
+with _interruption_ends() if _sys.argv[:1] == ["-m"] else _contextlib.nullcontext():
+    import keras as _keras
 
 if _keras.backend.backend() != "tensorflow":
     raise ImportError(

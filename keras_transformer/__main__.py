@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
 from keras_transformer.config import ConfigError
+from keras_transformer_cli import interruption_counts
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),
@@ -31,7 +32,8 @@ def main(arguments=None) -> int:
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
     try:
-        return options.run(options)
+        with interruption_counts():
+            return options.run(options)
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

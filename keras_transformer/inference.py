@@ -104,12 +104,12 @@ def not_empty(ids):
 
 
 def longest_input(model, decode):
-    """The most pieces of a source, of a prefix and of a translation to score, end of sentence included."""
+    """The most pieces of a source and of a prefix, end of sentence included."""
     return min(decode.max_input_length, longest_output(model, decode))
 
 
 def longest_output(model, decode):
-    """The most pieces of a translation, end of sentence included."""
+    """The most pieces of a translation, found or to be scored, end of sentence included."""
     wanted = decode.max_input_length + decode.extra_length
     return min(wanted, model.config.max_positions) if model.config.positions == "learned" else wanted
 

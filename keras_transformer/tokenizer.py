@@ -37,6 +37,8 @@ class Tokenizer:
     def __init__(self, model_bytes: bytes):
         self.model_bytes = model_bytes
         try:
+            if not model_bytes:  # which SentencePiece would take for no argument
+                raise RuntimeError("nothing")
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
         except RuntimeError as error:
             raise ValueError(f"Expected a SentencePiece model. Received: {len(model_bytes)} other bytes.") from error

@@ -5,6 +5,7 @@ translator.translate(["the dog sees the cat ."])        # -> ["der Hund sieht di
 translator.model, translator.tokenizers                 # the Keras model, SentencePiece
 """
 
+import contextlib
 import json
 import logging
 import zipfile
@@ -19,11 +20,13 @@ import tensorflow as tf
 
 from keras_transformer import inference
 from keras_transformer.compilation import WhereItPays, padded_shape
-from keras_transformer.config import Config, DecodeConfig
+from keras_transformer.config import Config, ConfigError, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
 
+LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
+MAX_HYPOTHESES = 1000  # of a sentence; each takes as much memory as a sentence of a batch
 TOKENS_PER_BATCH = 2048  # pieces, padding included, that go through the model together
 log = logging.getLogger(__name__)
 
@@ -88,14 +91,11 @@ class Translator:
             raise FileNotFoundError(
                 f"A finished run holds a model.keras, written by train_keras.py. None in {workdir}."
             )
-        config = Config.from_dict(json.loads((workdir / "config.json").read_text(encoding="utf-8")))
+        with _damage(workdir / "config.json"):
+            config = Config.from_dict(json.loads((workdir / "config.json").read_text(encoding="utf-8")))
         decode = config.decode.replace(**decode)
-        try:
+        with _damage(model_path):
             model = keras.saving.load_model(model_path, compile=False)
-        except (zipfile.BadZipFile, KeyError, ValueError) as error:
-            raise ValueError(
-                f"Expected a model that Keras has saved. Received: {model_path}, damaged: {error}"
-            ) from error
         return cls(model, Tokenizers.load(workdir), decode)
 
     @property
@@ -127,7 +127,9 @@ class Translator:
         texts, prefixes = _texts(texts), _texts(prefixes)
         if len(prefixes) != len(texts):
             raise ValueError(f"Every text needs its prefix. Received: {len(texts)} texts, {len(prefixes)} prefixes.")
-        prefix_ids = [ids[:-1] for ids in self._encode(self.tokenizers.target, prefixes)]  # without the end of sentence
+        limit = inference.longest_input(self.model, self.decode)
+        encoded = self._encode(self.tokenizers.target, prefixes, limit)
+        prefix_ids = [ids[:-1] for ids in encoded]  # without the end of sentence
 
         def ask(source_ids, rows, ahead):
             return self._prefix_search(source_ids, pad([prefix_ids[row] for row in rows]))
@@ -182,6 +184,10 @@ class Translator:
 
     def searching(self, num_hypotheses: int = 1) -> WhereItPays:
         """The beam search as a function, ids (B, S) -> Hypotheses, without any text."""
+        if type(num_hypotheses) is not int or not 1 <= num_hypotheses <= MAX_HYPOTHESES:
+            raise ValueError(
+                f"`num_hypotheses` must be an integer from 1 to {MAX_HYPOTHESES}. Received: {num_hypotheses!r}."
+            )
         if num_hypotheses not in self._searches:
 
             def search(source_ids, compiled):
@@ -201,7 +207,8 @@ class Translator:
         """
         found = [[Translation("", 0.0, 0.0, [])] for _ in texts]
         full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
-        sources = self._encode(self.tokenizers.source, [texts[i] for i in full])
+        limit = inference.longest_input(self.model, self.decode)
+        sources = self._encode(self.tokenizers.source, [texts[i] for i in full], limit)
         batches = [
             (rows, pad([sources[row] for row in rows]))
             for rows in batches_by_length([len(ids) for ids in sources], TOKENS_PER_BATCH)
@@ -211,7 +218,7 @@ class Translator:
             ahead[padded_shape(*ids.shape)] -= 1
             hypotheses = ask(ids, full[rows], ahead[padded_shape(*ids.shape)])
             for row, *beams in zip(full[rows], *map(np.asarray, hypotheses), strict=True):
-                found[row] = self._read(*beams)
+                found[row] = self._read(*beams) or [Translation("", LOWEST, LOWEST, [])]
         return found
 
     def _read(self, ids, scores, log_probs, lengths):
@@ -233,11 +240,11 @@ class Translator:
         sources, targets = _texts(sources), _texts(targets, or_pieces=True)
         if len(sources) != len(targets):
             raise ValueError(f"Every source needs its target. Received: {len(sources)} and {len(targets)}.")
-        return self._encode(self.tokenizers.source, sources), self._encode(self.tokenizers.target, targets)
+        longest = inference.longest_input(self.model, self.decode), inference.longest_output(self.model, self.decode)
+        return [self._encode(*side) for side in zip(self.tokenizers, (sources, targets), longest, strict=True)]
 
-    def _encode(self, tokenizer, texts):
+    def _encode(self, tokenizer, texts, limit):
         """The ids of the texts, or of their pieces; what is too long is cut, the end of sentence kept."""
-        limit = inference.longest_input(self.model, self.decode)
         encoded = tokenizer.encode([text if isinstance(text, str) else "" for text in texts])
         encoded = [
             ids if isinstance(text, str) else tokenizer.ids(text) for ids, text in zip(encoded, texts, strict=True)
@@ -258,6 +265,19 @@ class Translator:
         return inference.token_log_probs(self.model, source_ids, labels)
 
 
+@contextlib.contextmanager
+def _damage(path):
+    """Whatever goes wrong inside is said to be the fault of the file, which can be opened."""
+    path.open("rb").close()
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"Expected what a finished run holds. Received: {path}, damaged: {reason}") from error
+
+
 def _texts(texts, or_pieces=False):
     """The texts as a list, some of them as lists of pieces where that may be; one string is no list of texts."""
 
@@ -268,7 +288,7 @@ def _texts(texts, or_pieces=False):
 
 
 def _are_pieces(value):
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(piece, str) for piece in value)
+    return isinstance(value, list) and all(isinstance(piece, str) for piece in value)
 
 
 def _integers(values):
@@ -299,7 +319,7 @@ def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarra
 
 def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """Sequences of ids as one array, filled up with padding. -> (B, S)"""
-    ids = np.full((len(sequences), max(map(len, sequences))), PAD_ID, np.int32)
+    ids = np.full((len(sequences), max(1, *map(len, sequences))), PAD_ID, np.int32)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
     return ids

@@ -35,7 +35,7 @@ ALLOWED = {
     "suspicion": [],
     "evaluation": ["translator", "report", "bootstrap", "suspicion"],
     # The public names; cheap to import.
-    "__init__": ["config", "presets", "recipes", "schedule", "losses", "metrics", "model"],
+    "__init__": ["keras_transformer_cli", "config", "presets", "recipes", "schedule", "losses", "metrics", "model"],
     # These may import everything that stands above them in this table, but for what is on top.
     "training": "everything above",
     "export": "everything above",

@@ -140,7 +140,9 @@ def test_the_search_is_the_same_under_xla(model, source_ids):
 def test_working_in_place_changes_nothing(model, source_ids, compile):
     questions = [
         lambda ids, **how: inference.search(model, ids, DECODE, num_hypotheses=3, **how),
-        lambda ids, **how: inference.search(model, ids, DECODE, prefix_ids=tf.tile([[7, 8]], (tf.shape(ids)[0], 1)), **how),
+        lambda ids, **how: inference.search(
+            model, ids, DECODE, prefix_ids=tf.tile([[7, 8]], (tf.shape(ids)[0], 1)), **how
+        ),
         lambda ids, **how: inference.sample(model, ids, DECODE, seeds=3, **how),
     ]
     for ask in questions:

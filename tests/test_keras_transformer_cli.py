@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = {
     "keras-transformer": ["-c", "import sys, keras_transformer_cli; sys.exit(keras_transformer_cli.main())", "--help"],
     "train_keras.py": [str(ROOT / "train_keras.py"), "--workdir", "nowhere"],
+    "python -m keras_transformer": ["-m", "keras_transformer", "--help"],
     "export": ["-m", "export", "--workdir", "nowhere", "--to", "nowhere"],
 }
 
@@ -53,3 +55,35 @@ def test_the_handler_is_what_it_was_afterwards():
         assert signal.getsignal(signal.SIGINT) is not before
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def swallowed():
+    try:
+        interrupt()
+        time.sleep(9)
+    except KeyboardInterrupt:
+        pass
+
+
+def turned():
+    try:
+        interrupt()
+        time.sleep(9)
+    except KeyboardInterrupt:
+        raise SystemError("bad argument to internal function") from None
+
+
+@pytest.mark.parametrize("accident", [interrupt, swallowed, turned])
+def test_an_interruption_counts_whatever_becomes_of_it(accident):
+    with pytest.raises(KeyboardInterrupt), keras_transformer_cli.interruption_counts():
+        accident()
+        time.sleep(0.1)
+
+
+def test_an_error_without_an_interruption_stays_what_it_is():
+    with pytest.raises(ZeroDivisionError), keras_transformer_cli.interruption_counts():
+        raise ZeroDivisionError

@@ -207,7 +207,49 @@ def test_the_scores_of_the_best_are_reproduced_by_their_pieces(ambiguous, transl
             assert [again.score for again in scored] == pytest.approx([best.score for best in found], abs=1e-4)
 
 
-@pytest.mark.parametrize("targets", [[["a", 3]], [[]], [("a", "b")], "a"])
+@pytest.mark.parametrize("targets", [[["a", 3]], [("a", "b")], "a"])
 def test_targets_are_texts_or_lists_of_pieces(translator, targets):
     with pytest.raises(TypeError, match="strings"):
         translator.score(["a"], targets)
+
+
+def test_a_list_of_a_blank_text_can_be_scored(translator):
+    (blank,), (other, *_) = translator.translate_nbest(["", "Anna sleeps."], 2)
+    scored = translator.score(["", "Anna sleeps."], [blank.pieces, other.pieces])
+    assert [one.score for one in scored] == pytest.approx([0.0, other.score], abs=1e-4)
+    assert [one.score for one in translator.score([""], [blank.pieces])] == [0.0]
+
+
+def test_the_scores_of_long_translations_are_reproduced_too(translator):
+    decode = translator.decode.replace(max_input_length=5, extra_length=20, min_length=15)
+    long = Translator(translator.model, translator.tokenizers, decode)
+    (found,) = long.translate_nbest(["Anna sleeps and Tom sleeps and Mary sleeps."], 2)
+    scored = long.score(["Anna sleeps and Tom sleeps and Mary sleeps."] * len(found), [best.pieces for best in found])
+    assert min(len(best.pieces) for best in found) >= 15
+    assert [one.score for one in scored] == pytest.approx([best.score for best in found], abs=1e-4)
+
+
+def test_where_nothing_is_found_the_translation_is_empty_and_has_the_lowest_score(ambiguous):
+    model = keras.models.clone_model(ambiguous.model)
+    model.set_weights([np.full_like(w, np.nan) if w.dtype == np.float32 else w for w in ambiguous.model.get_weights()])
+    broken = Translator(model, ambiguous.tokenizers, ambiguous.decode)
+    assert broken.translate(["a", ""]) == ["", ""]
+    assert [best.score for best, *_ in broken.translate_nbest(["a", ""], 3)] == [float(np.finfo(np.float32).min), 0.0]
+    assert broken.translate_prefix(["a"], ["b"])[0].text == broken.sample(["a"], 1)[0].text == ""
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.5, "3", None, 10**9])
+def test_the_number_of_hypotheses_is_checked(translator, number):
+    with pytest.raises(ValueError, match="num_hypotheses"):
+        translator.translate_nbest(["a"], number)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("config.json", b"[]"), ("config.json", b"{"), ("config.json", b"\xff"), ("tokenizer.model", b"")],
+)
+def test_what_is_damaged_is_a_value_error(finished_run, tmp_path, name, content):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (run / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name if name == "config.json" else "SentencePiece"):
+        Translator.load(run)

@@ -39,6 +39,9 @@ def _check_outputs(options):
     for path in (options.output, options.json, options.html):
         if path is not None:
             check_output(path, *inputs)
+    outputs = [Path(path).absolute() for path in (options.output, options.json, options.html) if path]
+    if len(set(outputs)) < len(outputs):
+        raise ValueError("--output, --json and --html must be different files. Received: one for two of them.")
 
 
 def evaluate(options):

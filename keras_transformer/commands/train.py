@@ -7,6 +7,7 @@ from pathlib import Path
 from keras_transformer.commands.options import add_workdir
 from keras_transformer.config import ConfigError
 from keras_transformer.recipes import load_recipe, parse_overrides
+from keras_transformer_cli import interruption_counts
 
 NEXT = """
 What to try next:
@@ -50,9 +51,10 @@ def run(options) -> int:
         config = configure(options)
         from keras_transformer.training.trainer import train
 
-        result = train(config, options.workdir)
-        if result.metadata:  # finished, and this is the chief
-            deliver(Path(options.workdir), config)
+        with interruption_counts():
+            result = train(config, options.workdir)
+            if result.metadata:  # finished, and this is the chief
+                deliver(Path(options.workdir), config)
         return result.exit_code
     except _user_errors() as error:
         print(f"error: {error}", file=sys.stderr)

@@ -18,7 +18,7 @@ class Progress:
     def __init__(self, title: str, unit: str, total: int | None = None):
         self.title, self.unit, self.total = title, unit, total
         self.done = 0
-        self._is_terminal = sys.stderr.isatty()
+        self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._interval = 0.2 if self._is_terminal else 10.0  # seconds
         self._begin = self._shown = time.monotonic()
 
@@ -45,6 +45,8 @@ class Progress:
 
     def _show(self):
         self._shown = time.monotonic()
+        if sys.stderr is None:  # closed, as for a daemon
+            return
         line = f"{self.title} {self._bar()}{self.done:,} {self.unit}, {self.done / (self._shown - self._begin):,.0f}/s"
         start, end = ("\r", "") if self._is_terminal else ("", "\n")
         print(start + line, end=end, file=sys.stderr, flush=True)
