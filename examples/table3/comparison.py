@@ -50,9 +50,8 @@ validation set, {signature}. A difference to base has its 95 % interval from the
 {agreement(results)}
 
 One seed a row: the intervals know which sentences were drawn and nothing of the seed, so a difference that barely
-clears zero may be the seed's. "Undecided" is a difference that the interval cannot tell from none. The paper prints
-one run a row without intervals, so its own small differences may be noise too: up to {NO_DIFFERENCE} BLEU counts
-as none.
+clears zero may be the seed's. "Undecided" is a difference that the interval cannot tell from none. The paper has one
+run a row and no intervals, and its own small differences may be noise too: up to {NO_DIFFERENCE} BLEU count as none.
 
 ## What is not scaled
 

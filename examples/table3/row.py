@@ -86,6 +86,9 @@ def run_logged(command, folder):
             with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C has reached the child too: it saves its state
                 code = child.wait()
         signal.signal(signal.SIGTERM, before)
+    if code in (130, 143):
+        print(f"Stopped by a signal in {folder.name}. The same command goes on.", file=sys.stderr)
+        raise SystemExit(code)
     if code:
         tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]
         print("\n".join(tail), f"{folder.name} stopped with exit code {code}: see {log}", sep="\n", file=sys.stderr)

@@ -13,14 +13,11 @@ and table3.json.
 import argparse
 import itertools
 import json
-import os
 import shutil
 import statistics
 import sys
 import time
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from comparison import markdown
 from paper import FACTORS, ROWS, cost, scaled
