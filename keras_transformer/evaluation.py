@@ -6,7 +6,8 @@
         +-- score                           BLEU, chrF and TER with their 95 % intervals
         +-- by_length                       BLEU of short and of long sentences
         +-- compare                         is this output better than another one, or is it chance?
-        `-- evaluate -> Evaluation          all of that and sentences to look at: .to_text(), .to_json(), report.html
+        +-- evaluate -> Evaluation          all of that and sentences to look at: .to_text(), .to_json(), report.html
+        `-- evaluate_translator             the same of a `Translator`, which translates first; with its speed
 
 sacreBLEU counts, so every figure has its signature; `bootstrap.py` makes the intervals.
 """
@@ -14,6 +15,9 @@ sacreBLEU counts, so every figure has its signature; `bootstrap.py` makes the in
 import dataclasses
 import json
 import math
+import os
+import platform
+import time
 import typing
 
 import numpy as np
@@ -236,6 +240,42 @@ def evaluate(
         worst=tuple(sorted(examples, key=lambda e: (e.chrf, -len(e.reference)))[:num_examples]),
         best=tuple(sorted(examples, key=lambda e: (-e.chrf, -len(e.reference)))[:num_examples]),
     )
+
+
+def evaluate_translator(translator, sources, references, *, title="Evaluation", **options):
+    """Translates the sources and evaluates the translations -> Evaluation, translations
+
+    Args:
+        translator: a `Translator`.
+        sources, references: lists of strings of one length.
+        title: of the report.
+        **options: those of `evaluate`, but for `about`.
+    """
+    _check_lines(sources=sources, references=references)
+    began = time.monotonic()
+    hypotheses = translator.translate(sources)
+    seconds = time.monotonic() - began
+    num_tokens = sum(map(len, translator.tokenizers.target.encode(hypotheses)))
+    about = About(
+        title=title,
+        hardware=_hardware(),
+        sentences_per_second=len(sources) / seconds,
+        tokens_per_second=num_tokens / seconds,
+        details={
+            "model": f"{translator.model.count_params():,} parameters",
+            "search": f"beam {translator.decode.beam_width}, alpha {translator.decode.alpha}",
+            "timing": "the first compilation is included in the speed",
+        },
+    )
+    return evaluate(sources, hypotheses, references, about=about, **options), hypotheses
+
+
+def _hardware():
+    import tensorflow as tf  # which the translator has loaded
+
+    gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
+    processor = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    return ", ".join([processor, *(gpu.get("device_name", "GPU") for gpu in gpus), platform.system()])
 
 
 def _examples(sources, hypotheses, references, lowercase):

@@ -30,7 +30,7 @@ ALLOWED = {
     "compilation": [],
     "translator": ["inference", "compilation", "model", "tokenizer", "decoding", "config"],
     "plots": [],
-    "report": [],
+    "report": ["plots"],
     "bootstrap": [],
     "suspicion": [],
     "evaluation": ["translator", "report", "bootstrap", "suspicion"],

@@ -3,8 +3,11 @@
 import base64
 import dataclasses
 import re
+import sys
 from html.parser import HTMLParser
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from keras_transformer import evaluation, report
@@ -119,3 +122,65 @@ def test_words_that_differ_are_marked():
     whole = evaluation.evaluate(["a"], ["ein kleiner Hund läuft"], ["ein großer Hund läuft"], num_bootstrap=0)
     page = report.html(whole)
     assert "ein <mark>kleiner</mark> Hund läuft" in page and "ein <mark>großer</mark> Hund läuft" in page
+
+
+# --- pictures
+
+PNG = b"\x89PNG\r\n"
+
+
+class Aligned(NamedTuple):
+    """What pictures need of an `Alignment`."""
+
+    source_pieces: list
+    target_pieces: list
+    maps: tuple
+
+
+def align(sources, hypotheses):
+    """Weights of 2 layers and 3 heads for every pair; the words are the pieces."""
+    for source, hypothesis in zip(sources, hypotheses, strict=True):
+        s, t = [*source.split(), "</s>"], [*hypothesis.split(), "</s>"]
+        shapes = ((len(s), len(s)), (len(t), len(t)), (len(t), len(s)))
+        yield Aligned(s, t, tuple(np.full((2, 3, *shape), 0.5, "float32") for shape in shapes))
+
+
+def evaluated(hypotheses, references):
+    sources = [f"{i} sources" for i in range(len(references))]
+    return evaluation.evaluate(sources, hypotheses, references, num_bootstrap=20)
+
+
+def test_the_page_shows_the_attention_of_a_good_a_bad_and_a_suspicious_sentence():
+    pytest.importorskip("matplotlib")
+    whole = evaluated(
+        ["so ist es", "ja ja ja ja", "", "ganz falsch"], ["so ist es", "aber ja", "nein", "etwas anderes"]
+    )
+    found = report.pictures(whole, align)
+    assert all(png.startswith(PNG) for png in found.values())
+    assert [*found][1:] == [
+        "Attention in line 1, one of the best: 0 sources → so ist es",
+        "Attention in line 4, one of the worst: 3 sources → ganz falsch",
+        "Attention in line 2, suspicious: 1 sources → ja ja ja ja",
+    ]
+    page = Page(report.illustrated(whole, align))
+    assert [values["alt"] for tag, values in page.tags if tag == "img"] == list(found)
+
+
+def test_without_a_model_there_is_the_picture_of_lengths_alone():
+    pytest.importorskip("matplotlib")
+    (caption,) = report.pictures(evaluated(["ja"], ["ja"]))
+    assert caption.startswith("BLEU by the length")
+
+
+def test_no_attention_is_drawn_of_what_cannot_be_read(whole):
+    pytest.importorskip("matplotlib")
+    assert len(report.pictures(evaluated(["", "x " * 500], ["ja", "nein"]), align)) == 1
+    assert report.pictures(whole, align)  # HOSTILE
+
+
+def test_without_matplotlib_the_page_has_no_pictures_and_that_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = []
+    page = report.illustrated(evaluated(["ja"], ["ja"]), align, said.append)
+    assert "<img" not in page and "Scores" in page
+    assert said[0].startswith("No pictures in the report: ") and "keras-transformer[plots]" in said[0]

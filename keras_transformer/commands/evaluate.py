@@ -1,7 +1,6 @@
 """keras-transformer evaluate: translates a test set, or takes translations, and scores them."""
 
-import platform
-import time
+import sys
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, read_lines
@@ -20,16 +19,16 @@ def add_arguments(parser):
     parser.add_argument("--lowercase", action="store_true", help="score without case")
     parser.add_argument("--pretokenized", action="store_true", help="text is tokenised: split at blanks alone")
     parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
-    parser.add_argument("--html", metavar="FILE", help="and as one page")
+    parser.add_argument("--html", metavar="FILE", help="and as one page, pictures inside")
     parser.add_argument("--output", metavar="FILE", help="the translations")
     add_decode(parser)
 
 
 def run(options) -> int:
     _check_outputs(options)
-    evaluation, hypotheses = evaluate(options)
+    evaluation, hypotheses, translator = evaluate(options)
     print(evaluation.to_text())
-    _write(options, evaluation, hypotheses)
+    _write(options, evaluation, hypotheses, translator)
     return 0
 
 
@@ -45,26 +44,20 @@ def _check_outputs(options):
 
 
 def evaluate(options):
-    """-> Evaluation, the lines that it is about"""
+    """-> Evaluation, the lines that it is about, the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 
     sources, references = _test_set(options)
-    about = {"title": f"Evaluation of {options.hypotheses or options.workdir}"}
+    settings = {"lowercase": options.lowercase, "pretokenized": options.pretokenized}
+    settings["other"] = list(read_lines(options.other)) if options.other else None
+    title = f"Evaluation of {options.hypotheses or options.workdir}"
     if options.hypotheses:
         hypotheses = list(read_lines(options.hypotheses))
-    else:
-        hypotheses, speed = _translate(load_translator(options), sources)
-        about |= speed
-    found = evaluation.evaluate(
-        sources,
-        hypotheses,
-        references,
-        other=list(read_lines(options.other)) if options.other else None,
-        about=evaluation.About(**about),
-        lowercase=options.lowercase,
-        pretokenized=options.pretokenized,
-    )
-    return found, hypotheses
+        about = evaluation.About(title=title)
+        return evaluation.evaluate(sources, hypotheses, references, about=about, **settings), hypotheses, None
+    translator = load_translator(options)
+    found = evaluation.evaluate_translator(translator, sources, references, title=title, **settings)
+    return *found, translator
 
 
 def _test_set(options):
@@ -83,28 +76,17 @@ def _test_set(options):
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
-def _translate(translator, sources):
-    began = time.monotonic()
-    hypotheses = translator.translate(sources)
-    seconds = time.monotonic() - began
-    tokens = sum(map(len, translator.tokenizers.target.encode(hypotheses)))
-    decode = translator.decode
-    return hypotheses, {
-        "hardware": f"{platform.processor() or platform.machine()}, {platform.system()}",
-        "sentences_per_second": len(sources) / seconds,
-        "tokens_per_second": tokens / seconds,
-        "details": {
-            "search": f"beam {decode.beam_width}, alpha {decode.alpha}, first compilation included in the speed"
-        },
-    }
-
-
-def _write(options, evaluation, hypotheses):
+def _write(options, evaluation, hypotheses, translator):
     if options.output:
         Path(options.output).write_text("".join(line + "\n" for line in hypotheses), encoding="utf-8")
     if options.json:
         Path(options.json).write_text(evaluation.to_json() + "\n", encoding="utf-8")
     if options.html:
-        from keras_transformer.report.page import html
+        from keras_transformer import report
 
-        Path(options.html).write_text(html(evaluation), encoding="utf-8")
+        align = translator.align if translator else None
+        Path(options.html).write_text(report.illustrated(evaluation, align, _say), encoding="utf-8")
+
+
+def _say(text):
+    print(text, file=sys.stderr)

@@ -7,10 +7,9 @@ set.
 
 import dataclasses
 import os
-import time
 
-from keras_transformer import evaluation
-from keras_transformer.data.records import sync, write_json
+from keras_transformer import evaluation, report
+from keras_transformer.data.records import sync, write_json, write_text
 from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
@@ -42,9 +41,16 @@ def finish(run, step):
     for name, record in scores.items():
         mark = "*" if name == winner else " "
         run.report(f"  {mark} {name:<16} BLEU {record['bleu']:6.2f}  perplexity {record['perplexity']:.3f}")
-    set_weights(run.judge.translator.model, weights[winner])
-    metadata = {"weights": winner, "step": step, "validation": scores, "test": _test(run)}
-    save_model(run.judge.translator.model, run.workdir.model_path)
+    model = run.judge.translator.model
+    set_weights(model, weights[winner])
+    metadata = {
+        "weights": winner,
+        "step": step,
+        "parameters": model.count_params(),
+        "validation": scores,
+        "test": _test(run),
+    }
+    save_model(model, run.workdir.model_path)
     write_json(run.workdir.metadata_path, metadata)
     _draw(run)
     return metadata
@@ -60,21 +66,23 @@ def save_model(model, path):
 
 
 def _test(run):
-    """Scores on the test set, or None without one."""
+    """Scores on the test set, or None without one; the report is written beside the model."""
     pairs = run.data.test_text
     if not pairs:
         return None
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-    began = time.monotonic()
-    translations = run.judge.translator.translate(sources)
-    seconds = time.monotonic() - began
-    scores = evaluation.score(translations, references, lowercase=run.config.data.lowercase)
+    title, lowercase = f"Evaluation of {run.workdir.path}", run.config.data.lowercase
+    translator = run.judge.translator
+    found, _ = evaluation.evaluate_translator(translator, sources, references, title=title, lowercase=lowercase)
+    seconds = len(pairs) / found.about.sentences_per_second
     run.report(f"Test set, {len(pairs)} sentences, translated in {duration(seconds)}:")
-    for score in (scores.bleu, scores.chrf, scores.ter):
+    for score in (found.scores.bleu, found.scores.chrf, found.scores.ter):
         low, high = score.interval
         run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
-    run.report(f"  exact match {100 * scores.exact_match:.1f} %")
-    return dataclasses.asdict(scores)
+    run.report(f"  exact match {100 * found.scores.exact_match:.1f} %")
+    write_text(run.workdir.path / "report.html", report.illustrated(found, translator.align, run.report))
+    write_text(run.workdir.path / "report.json", found.to_json() + "\n")
+    return dataclasses.asdict(found.scores)
 
 
 def _draw(run):

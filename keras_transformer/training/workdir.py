@@ -9,6 +9,8 @@ tensorboard/          the same for TensorBoard
 learning_curve.png    the same as a picture
 model.keras           the finished model
 model.json            which weights it has, how they score, which others there were
+report.html           its evaluation on the test set, where there is one, as a page
+report.json           and as data
 lock                  held by the process that trains
 """
 

@@ -1,5 +1,6 @@
 """Scores of a test set, from a run or from files."""
 
+import importlib.util
 import json
 
 import pytest
@@ -34,14 +35,17 @@ def test_translations_in_a_file_are_scored_and_compared(files, capsys):
     said = capsys.readouterr().out
     assert "BLEU" in said and "tok:13a" in said
     assert json.loads(record.read_text())["scores"]["bleu"]["value"] > 50
-    assert page.read_text().startswith("<!DOCTYPE html")
+    assert page.read_text().startswith("<!DOCTYPE html") and "Attention" not in page.read_text()
 
 
 def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_path, capsys):
-    output = tmp_path / "translations"
-    assert run("--workdir", finished_run, "--output", output, "--lowercase") == 0
+    output, page = tmp_path / "translations", tmp_path / "report.html"
+    assert run("--workdir", finished_run, "--output", output, "--html", page, "--lowercase") == 0
     assert output.read_text().count("\n") == 1000
-    assert "case:lc" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "case:lc" in said and "sentences/s" in said and "cores" in said and "parameters" in said
+    if importlib.util.find_spec("matplotlib"):
+        assert page.read_text().count("data:image/png") > 1 and "Attention in line" in page.read_text()
 
 
 def test_nothing_is_written_over_what_is_read(files, capsys):

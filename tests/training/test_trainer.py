@@ -1,5 +1,6 @@
 """A run from a configuration to a finished model, in one process."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from keras_transformer import load_recipe
 from keras_transformer.data.sources import DataError
+from keras_transformer.evaluation import Evaluation
 from keras_transformer.training.checkpoints import average_weights
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.trainer import train
@@ -31,6 +33,8 @@ def test_a_finished_run_holds_what_the_readme_says(finished_run):
         "log.jsonl",
         "model.json",
         "model.keras",
+        "report.html",
+        "report.json",
         "tensorboard",
         "tokenizer.model",
     }
@@ -46,6 +50,15 @@ def test_the_finished_model_is_the_best_of_the_candidates(finished_run):
     best = max(validation, key=lambda name: (validation[name]["bleu"], -validation[name]["perplexity"]))
     assert metadata["weights"] == best
     assert metadata["step"] == 14 and metadata["test"]["num_sentences"] == 1000
+    assert metadata["parameters"] == Translator.load(finished_run).model.count_params()
+
+
+def test_the_report_of_the_test_set_is_written_beside_the_model(finished_run):
+    metadata = json.loads((finished_run / "model.json").read_text())
+    found = Evaluation.from_json((finished_run / "report.json").read_text())
+    assert json.loads(json.dumps(dataclasses.asdict(found.scores))) == metadata["test"]
+    page = (finished_run / "report.html").read_text()
+    assert f"{found.scores.bleu.value:.2f}" in page and "data:image/png" in page and "Attention in line" in page
 
 
 def test_the_finished_model_has_the_weights_that_its_metadata_names(finished_run):

@@ -1,0 +1,113 @@
+"""One row of the table: a run in a folder of its own, trained and scored by the commands that everybody has.
+
+    WORKDIR/A1/          the run: see the README of the project
+    WORKDIR/A1/dev.txt   its translations of the validation set
+    WORKDIR/A1/dev.json  their evaluation, in comparison with base; it comes last: where it is, the row is finished
+    WORKDIR/A1.log       what the commands said
+
+A plan is what all rows have in common: data, languages, factor, steps, seed and further settings.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from paper import ROWS, scaled
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKENS_PER_BATCH = 4096  # positions a side
+
+
+def train(name, plan, workdir):
+    """Trains a row, or goes on with it, and scores it on the validation set."""
+    folder, base = workdir / name, workdir / "base"
+    if name != "base" and not folder.exists():  # the text is prepared once: same seed, same data, same tokenizer
+        shutil.copytree(base / "data", folder / "data")
+        shutil.copy(base / "tokenizer.model", folder)
+    run_logged(training_command(name, plan, folder), folder)
+    run_logged(evaluation_command(name, plan, workdir), folder)
+    os.replace(folder / "dev.json.partial", folder / "dev.json")
+
+
+def is_finished(folder) -> bool:
+    return (folder / "dev.json").exists()
+
+
+def training_command(name, plan, folder) -> list:
+    config = scaled(ROWS[name], plan["factor"], plan["steps"])
+    settings = {"preset": ROWS[name].key}
+    settings |= {f"model.{field}": getattr(config.model, field) for field in ("d_model", "d_ff", "d_k", "d_v")}
+    settings |= {f"data.{split}": json.dumps(files(plan, split)) for split in ("train", "valid")}
+    settings |= {"data.vocab_size": config.data.vocab_size, "data.buckets": 3}
+    train = config.train
+    settings |= {
+        "train.steps": train.steps,
+        "train.warmup_steps": train.warmup_steps,
+        "train.learning_rate_scale": train.learning_rate_scale,
+        "train.tokens_per_batch": TOKENS_PER_BATCH,
+        "train.seed": plan["seed"],
+        "train.log_steps": max(1, min(20, train.steps // 6)),
+        "train.valid_steps": train.steps,
+        "train.valid_sentences": 0,  # perplexity alone; the BLEU of the finished model comes from `evaluate`
+        "train.keep_checkpoints": 1,  # the last weights: Table 3 has no averages of checkpoints
+        "train.average_checkpoints": 1,
+        "train.export": "false",
+    }
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words += [word for setting in plan["set"] for word in ("--set", setting)]
+    return [sys.executable, ROOT / "train_keras.py", "--workdir", folder, *words]
+
+
+def evaluation_command(name, plan, workdir) -> list:
+    """Translates the validation set and scores it, from the second row on in comparison with base."""
+    source, reference = files(plan, "valid")
+    command = [sys.executable, "-m", "keras_transformer", "evaluate", "--workdir", workdir / name]
+    command += ["--source", source, "--reference", reference]
+    command += ["--output", workdir / name / "dev.txt", "--json", workdir / name / "dev.json.partial"]
+    return command if name == "base" else [*command, "--other", workdir / "base" / "dev.txt"]
+
+
+def files(plan, split) -> list[str]:
+    return [str(Path(plan["data"]) / f"{split}.{language}") for language in plan["languages"]]
+
+
+def run_logged(command, folder):
+    """Runs a command, what it says at the end of FOLDER.log. Ends with its exit code where it does not succeed."""
+    log = folder.with_name(f"{folder.name}.log")
+    with open(log, "ab") as file, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT) as child:
+        before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        code = None
+        while code is None:
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C has reached the child too: it saves its state
+                code = child.wait()
+        signal.signal(signal.SIGTERM, before)
+    if code in (130, 143):
+        print(f"Stopped by a signal in {folder.name}. The same command goes on.", file=sys.stderr)
+        raise SystemExit(code)
+    if code:
+        tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]
+        print("\n".join(tail), f"{folder.name} stopped with exit code {code}: see {log}", sep="\n", file=sys.stderr)
+        raise SystemExit(code if code > 0 else 128 - code)
+
+
+def result(name, workdir) -> dict:
+    """What `comparison.py` needs of a finished row."""
+    folder = workdir / name
+    scores, metadata = (json.loads((folder / file).read_text(encoding="utf-8")) for file in ("dev.json", "model.json"))
+    if (folder / "tokenizer.model").read_bytes() != (workdir / "base" / "tokenizer.model").read_bytes():
+        raise SystemExit(f"{folder} has another tokenizer than base: their perplexities cannot be compared.")
+    bleu = scores["scores"]["bleu"]
+    difference = next((found for found in scores["differences"] if found["name"] == "BLEU"), None)
+    return {
+        "row": name,
+        "perplexity": metadata["validation"]["last"]["perplexity"],
+        "bleu": {key: bleu[key] for key in ("value", "interval", "signature")},
+        "difference": difference
+        and {"value": difference["difference"], "interval": difference["interval"], "p_value": difference["p_value"]},
+        "parameters": metadata["parameters"],
+    }

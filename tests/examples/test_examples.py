@@ -1,0 +1,135 @@
+"""Every example has a recipe that loads and a README that names its commands; the scripts that make the data."""
+
+import hashlib
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from keras_transformer import load_recipe, preset
+from keras_transformer.__main__ import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "examples").glob("*/*.toml"))
+FOLDERS = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "__pycache__")
+EVERY_RECIPE = pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.name}")
+EVERY_FOLDER = pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+
+
+def readme(folder):
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def commands(text):
+    """The lines of the shell blocks."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.split("\n") if line.strip()]
+
+
+def flat(corpus):
+    return [corpus] if isinstance(corpus, str) else [path for part in corpus for path in flat(part)]
+
+
+@EVERY_RECIPE
+def test_a_recipe_loads_and_looks_for_its_text_in_one_place(path):
+    data = load_recipe(path).data
+    for corpus in (data.train, data.valid, data.test):
+        if corpus is not None and not str(corpus).startswith("tfds:"):
+            assert all(Path(name).resolve().is_relative_to(ROOT / "data") for name in flat(corpus))
+            assert [Path(name).suffix for name in flat(corpus)] == [Path(name).suffix for name in flat(data.train)]
+
+
+@EVERY_RECIPE
+def test_a_recipe_is_found_by_the_command_in_its_header_and_in_its_readme(path):
+    name = path.relative_to(ROOT)
+    workdir = f"runs/{path.parent.name}" + ("" if path.stem == "recipe" else f"_{path.stem}")
+    command = f"python train_keras.py --recipe {name} --workdir {workdir}"
+    assert command in commands(readme(path.parent))
+    assert f"#   {command}\n" in path.read_text(encoding="utf-8")
+    assert any(f"evaluate --workdir {workdir} " in line for line in commands(readme(path.parent)))
+
+
+@EVERY_FOLDER
+def test_a_readme_names_nothing_that_is_not_there(folder):
+    text = readme(folder)
+    for path in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (folder / path).exists(), path
+    for line in commands(text):
+        words = line.split()
+        assert words[0] in ("python", "pip", "keras-transformer"), line
+        if words[0] == "keras-transformer":
+            assert words[1] in COMMANDS
+    for path in re.findall(r"(?:examples|benchmarks)/[\w/.]+\.\w+", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_list_of_examples_is_complete_and_its_links_are_there():
+    text = readme(ROOT / "examples")
+    assert {folder.name for folder in FOLDERS} == set(re.findall(r"^\| \[(\w+)\]", text, flags=re.MULTILINE))
+    assert all((ROOT / "examples" / path).exists() for path in re.findall(r"\]\((?!http)([^)#]+)", text))
+
+
+def test_the_recipes_of_multi30k_are_alike():
+    recipes = [load_recipe(path) for path in RECIPES if path.parent.name.startswith("multi30k")]
+    assert len(recipes) == 4
+    no_data = dict(train="demo", valid=None, test=None)
+    assert len({str(config.replace(data=no_data)) for config in recipes}) == 1
+    assert recipes[0].model == preset("tiny").model
+
+
+def test_english_and_german_files_stand_on_their_sides():
+    for path in RECIPES:
+        if match := re.search(r"_(\w\w)_(\w\w)$", path.parent.name):
+            data = load_recipe(path).data
+            if not str(data.train).startswith("tfds:"):
+                assert [Path(name).suffix[1:] for name in flat(data.train)] == list(match.groups())
+
+
+def test_data_is_not_part_of_the_repository():
+    assert "/data" in (ROOT / ".gitignore").read_text().split("\n")
+
+
+# --- Tatoeba
+
+
+def test_no_sentence_of_valid_or_test_is_in_train(tmp_path):
+    script = runpy.run_path(str(ROOT / "examples/tatoeba_en_de/split.py"))
+    lines = [f"{i // 2} e\t{i % 31} g\tattribution" for i in range(100)]
+    (tmp_path / "deu.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    script["main"].__globals__["NUM_HELD_OUT"] = 5
+    script["main"](["--from", str(tmp_path / "deu.txt"), "--to", str(tmp_path / "out")])
+    sets = {
+        split: [(tmp_path / "out" / f"{split}.{language}").read_text().split("\n")[:-1] for language in ("en", "de")]
+        for split in ("train", "valid", "test")
+    }
+    assert len(sets["valid"][0]) == len(sets["test"][0]) == 5
+    written = ["\t".join(pair) for sides in sets.values() for pair in zip(*sides, strict=True)]
+    assert {f"{pair}\tattribution" for pair in written} <= set(lines)
+    for side in (0, 1):
+        assert not set(sets["train"][side]) & {*sets["valid"][side], *sets["test"][side]}
+    assert not set(sets["valid"][0]) & set(sets["test"][0])
+    assert len(sets["train"][0]) > 50
+
+
+def test_what_is_held_out_does_not_depend_on_the_order():
+    split = runpy.run_path(str(ROOT / "examples/tatoeba_en_de/split.py"))["split"]
+    pairs = [(str(i), f"{i} g") for i in range(50)]
+    held_out = split(pairs, 4)["test"]
+    assert held_out == split(pairs[::-1], 4)["test"] and held_out != pairs[:4]
+    assert len(set(held_out) - set(split([*pairs, ("x", "y")], 4)["test"])) <= 1  # a new sentence moves few
+
+
+# --- Multi30k
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_tokenised_text_is_that_of_the_dataset(language, shared_data, tmp_path):
+    pytest.importorskip("sacremoses")
+    script = runpy.run_path(str(ROOT / "examples/multi30k_en_fr/tokenise.py"))
+    script["main"].__globals__["SPLITS"] = ("valid", "test2016")
+    script["main"](["--from", str(shared_data / "multi30k"), "--to", str(tmp_path), "--languages", language])
+    for split in ("valid", "test2016"):
+        name = f"{split}.lc.norm.tok.{language}"
+        ours, theirs = ((folder / name).read_bytes() for folder in (tmp_path, shared_data / "multi30k_tok"))
+        assert hashlib.sha256(ours).digest() == hashlib.sha256(theirs).digest()
