@@ -6,7 +6,6 @@ python benchmarks/decoding.py --work D1 D2 --how saved_model         # the serve
 python benchmarks/decoding.py --work D2 --peer "CTranslate2=.../python ct2.py --work {work}"
 """
 
-import argparse
 import os
 import tempfile
 
@@ -23,17 +22,23 @@ from keras_transformer.tokenizer import Tokenizer, Tokenizers
 from keras_transformer.translator import Translator
 
 
-def translator(work, xla):
-    """A translator with random weights that writes exactly `num_steps` pieces. Its tokenizer is not used."""
+def translator(work, xla, **changes):
+    """A translator with random weights that writes exactly `num_steps` pieces. Its tokenizer is not used.
+
+    `changes` are other sizes of the model.
+    """
     extra = work.num_steps - work.source_length
-    decode = DecodeConfig(beam_width=work.beam_width, extra_length=extra, min_length=work.num_steps + 1)
+    decode = DecodeConfig(beam_width=work.beam_width, extra_length=max(1, extra), min_length=work.num_steps + 1)
+    if extra < 1:  # a translation no longer than its source is one that is cut off
+        decode = decode.replace(max_input_length=work.num_steps - 1)
     tokenizer = Tokenizer.train(["nothing is read or written here"], vocab_size=30)
-    return Translator(Transformer(**works.MODELS[work.model]), Tokenizers(tokenizer, tokenizer), decode, xla=xla)
+    model = Transformer(**{**works.MODELS[work.model], **changes})
+    return Translator(model, Tokenizers(tokenizer, tokenizer), decode, xla=xla)
 
 
-def xla(work):
+def xla(work, **changes):
     """(B, S) -> (B, T) by the compiled search, padding to its shapes included."""
-    search = translator(work, True).searching()
+    search = translator(work, True, **changes).searching()
     return lambda ids: search(ids).ids[:, 0]
 
 
@@ -59,11 +64,9 @@ HOWS = {"xla": xla, "graph": graph, "saved_model": saved_model}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [name for name, work in works.WORKS.items() if isinstance(work, works.Decoding)]
-    parser.add_argument("--work", nargs="+", choices=names, default=names)
+    parser = measure.command_line(__doc__)
+    measure.add_works(parser, works.names(works.Decoding))
     parser.add_argument("--how", choices=HOWS, default="xla")
-    measure.add_arguments(parser)
     options = parser.parse_args()
     for name in options.work:
         run(name, options)
@@ -77,10 +80,10 @@ def run(name, options):
     assert (written[0] > 0).sum() == work.batch * work.num_steps, "a hypothesis of another length"
 
     def repeat():
-        return len(batches) * work.batch / measure.timed(lambda: [call(ids) for ids in batches])
+        return len(batches) * work.amount / measure.timed(lambda: [call(ids) for ids in batches])
 
     about = {"how": options.how, "first_call_s": round(first_call, 2)}
-    measure.measure(name, "sentences/s", repeat, options, **about)
+    measure.measure(name, f"{work.unit}/s", repeat, options, **about)
 
 
 if __name__ == "__main__":

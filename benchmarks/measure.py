@@ -7,9 +7,11 @@ repeat and returns its rate, and whoever measures says when. Another program tak
     it reads   a line                for every repeat
     it prints  {"rate": 12.3}        and ends with its standard input
 
-Every script here is such a program when the environment variable BENCH_PAIRED is set.
+decoding.py, training.py and limit.py are such programs themselves when the environment variable BENCH_PAIRED is set.
 """
 
+import argparse
+import contextlib
 import json
 import os
 import platform
@@ -26,6 +28,26 @@ from pathlib import Path
 PAIRED = "BENCH_PAIRED"
 
 
+def command_line(description: str) -> argparse.ArgumentParser:
+    """What every script here can be told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="of every figure (%(default)s)")
+    return parser
+
+
+def add_works(parser: argparse.ArgumentParser, names: list[str]):
+    """Which of the works are measured, and beside whom."""
+    parser.add_argument("--work", nargs="+", choices=names, default=names)
+    parser.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        type=lambda text: tuple(text.split("=", 1)),
+        metavar="NAME=COMMAND",
+        help="a program that does the same work, measured in alternation; {work} in it is the name of the work",
+    )
+
+
 def measure(name: str, unit: str, repeat: Callable[[], float], options, **about):
     """Repeats and reports one piece of work; with peers, in alternation with each of them.
 
@@ -33,7 +55,7 @@ def measure(name: str, unit: str, repeat: Callable[[], float], options, **about)
         name: of the work.
         unit: of the rate.
         repeat: makes one repeat and returns its rate.
-        options: of `add_arguments`.
+        options: of `command_line` and `add_works`.
         **about: what else is reported.
     """
     if os.environ.get(PAIRED):
@@ -45,8 +67,9 @@ def measure(name: str, unit: str, repeat: Callable[[], float], options, **about)
     for peer, command in options.peer:
         ours, theirs = alternate(repeat, command.replace("{work}", name), options.repeats)
         ratios = spread([a / b for a, b in zip(ours, theirs, strict=True)])
-        about = {**about, "peer": peer, "peer_rate": spread(theirs), "ratio": ratios}
-        report({"work": name, "unit": unit, **spread(ours), **about, "peak_memory_mib": peak_memory()})
+        about = {**about, "peer": peer, "peer_rate": spread(theirs), "ratio": ratios, "peak_memory_mib": peak_memory()}
+        note = f"{ratios['median']:.2f} x {peer} ({ratios['min']:.2f} to {ratios['max']:.2f})"
+        report({"work": name, "unit": unit, **spread(ours), **about}, note)
 
 
 def answer(repeat):
@@ -60,11 +83,11 @@ def alternate(repeat, command, repeats):
     """The rates of ours and of the other program, in turn, each beginning every other time."""
     environment = {**os.environ, PAIRED: "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(shlex.split(command), **pipes, text=True, env=environment) as process:
+    with subprocess.Popen(shlex.split(command), **pipes, bufsize=0, env=environment) as process:
 
         def theirs():
-            process.stdin.write("go\n")
-            process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, as its missing answer will tell
+                process.stdin.write(b"go\n")
             return _read(process, "rate")
 
         _read(process, "ready")
@@ -78,9 +101,9 @@ def alternate(repeat, command, repeats):
 
 def _read(process, key):
     for line in process.stdout:
-        if line.startswith("{") and key in (message := json.loads(line)):
+        if line.startswith(b"{") and key in (message := json.loads(line)):
             return message[key]
-    raise SystemExit(f"The other program ended: {process.args}")
+    raise SystemExit(f"The other program has ended, with exit code {process.wait()}: {shlex.join(process.args)}")
 
 
 def timed(function) -> float:
@@ -100,15 +123,12 @@ def peak_memory() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10))
 
 
-def report(record: dict):
-    """One JSON line on standard output, and a row of a table for people on standard error."""
+def report(record: dict, note: str = ""):
+    """One JSON line on standard output, and a row of a table for people, which ends in `note`, on standard error."""
     print(json.dumps({**record, "date": str(date.today()), "commit": commit(), "machine": machine()}), flush=True)
     row = f"{record['work']:<24} {record['median']:>12,.3f} {record['unit']}"
-    row += f" ({record['min']:,.3f} to {record['max']:,.3f})"
-    if "ratio" in record:
-        ratio = record["ratio"]
-        row += f"   {ratio['median']:.2f} x {record['peer']} ({ratio['min']:.2f} to {ratio['max']:.2f})"
-    print(row, file=sys.stderr, flush=True)
+    row += f" ({record['min']:,.3f} to {record['max']:,.3f})   {note}"
+    print(row.rstrip(), file=sys.stderr, flush=True)
 
 
 def commit() -> str:
@@ -122,15 +142,3 @@ def machine() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
     return f"{os.cpu_count()} x {model}"
-
-
-def add_arguments(parser):
-    parser.add_argument("--repeats", type=int, default=5, help="of every work (%(default)s)")
-    parser.add_argument(
-        "--peer",
-        action="append",
-        default=[],
-        type=lambda text: tuple(text.split("=", 1)),
-        metavar="NAME=COMMAND",
-        help="a program that does the same work, measured in alternation; {work} in it is the name of the work",
-    )

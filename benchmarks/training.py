@@ -5,7 +5,6 @@ python benchmarks/training.py --work T1 --no-xla
 python benchmarks/training.py --work T1 --peer "OpenNMT-tf=.../python onmt_tf.py --work {work}"
 """
 
-import argparse
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -19,6 +18,7 @@ from keras_transformer import Transformer
 from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import Batch, Inputs
 from keras_transformer.training.step import Trainee
+from keras_transformer.training.strategy import distribute, make_strategy
 
 NUM_BATCHES = 8  # that are there in memory and come again and again
 
@@ -28,19 +28,33 @@ def batch(source_ids, labels):
     return Batch(Inputs(source_ids, target_ids), labels, np.ones(labels.shape, np.float32))
 
 
-def endless(work):
-    """The batches of the work as an iterator of tensors."""
+def dataset(work):
+    """The batches of the work without end."""
     batches = [batch(*pair) for pair in works.pairs(work, NUM_BATCHES, works.MODELS[work.model]["vocab_size"])]
     stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *batches)
-    return iter(tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2))
+    return tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)
+
+
+def updates(work, xla, strategy="one_device"):
+    """A function that makes so many updates of a new model and waits for the last one."""
+    strategy = make_strategy(strategy)
+    with strategy.scope():
+        trainee = Trainee(Transformer(**works.MODELS[work.model]), TrainConfig(xla=xla))
+    trainee.make_train_function()
+    batches = iter(distribute(dataset(work), strategy))
+
+    def update(number):
+        for _ in range(number):
+            logs = trainee.train_function(batches)
+        return float(logs["loss"])
+
+    return update
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [name for name, work in works.WORKS.items() if isinstance(work, works.Training)]
-    parser.add_argument("--work", nargs="+", choices=names, default=names)
+    parser = measure.command_line(__doc__)
+    measure.add_works(parser, works.names(works.Training))
     parser.add_argument("--no-xla", action="store_true")
-    measure.add_arguments(parser)
     options = parser.parse_args()
     for name in options.work:
         run(name, options)
@@ -48,20 +62,14 @@ def main():
 
 def run(name, options):
     work = works.WORKS[name]
-    trainee = Trainee(Transformer(**works.MODELS[work.model]), TrainConfig(xla=not options.no_xla))
-    trainee.make_train_function()
-    batches = endless(work)
-
-    def steps(number):
-        for _ in range(number):
-            logs = trainee.train_function(batches)
-        return float(logs["loss"])  # waits for the last one
+    update = updates(work, not options.no_xla)
+    first_step = measure.timed(lambda: update(1))
 
     def repeat():
-        return work.steps * work.batch * work.target_length / measure.timed(lambda: steps(work.steps))
+        return work.steps * work.amount / measure.timed(lambda: update(work.steps))
 
-    about = {"xla": not options.no_xla, "first_step_s": round(measure.timed(lambda: steps(1)), 2)}
-    measure.measure(name, "target tokens/s", repeat, options, **about)
+    about = {"xla": not options.no_xla, "first_step_s": round(first_step, 2)}
+    measure.measure(name, f"{work.unit}/s", repeat, options, **about)
 
 
 if __name__ == "__main__":

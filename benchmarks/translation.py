@@ -4,7 +4,7 @@ python benchmarks/translation.py --workdir runs/demo                 # sentences
 python benchmarks/translation.py --workdir runs/a --input a.en --lines 4000 40000
 
     first line     seconds from the start of the process to the answer of the first line, typed in
-    whole file     lines a second of the process, and its peak memory; the last file over the first shows what grows
+    whole file     lines a second of one process, and its peak memory; the last file over the first shows what grows
     overhead       the share of the time outside of the search: reading, tokenising, sorting, batching, writing
 """
 
@@ -26,11 +26,11 @@ from keras_transformer.translator import Translator
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.command_line(__doc__)
+    parser.set_defaults(repeats=3)
     parser.add_argument("--workdir", type=Path, default=Path("runs/demo"), help="of a finished run (%(default)s)")
     parser.add_argument("--input", type=Path, help="text, repeated as often as needed; without it the built-in grammar")
     parser.add_argument("--lines", type=int, nargs="+", default=[4000, 40_000], help="of the files (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="of every figure but the files' (%(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = [write(Path(folder, f"{number}.txt"), options.input, number) for number in options.lines]

@@ -22,6 +22,12 @@ class Training(NamedTuple):
     source_length: int
     target_length: int
     steps: int  # of a repeat
+    unit = "target tokens"
+
+    @property
+    def amount(self):
+        """The units of a step."""
+        return self.batch * self.target_length
 
 
 class Decoding(NamedTuple):
@@ -31,6 +37,12 @@ class Decoding(NamedTuple):
     num_steps: int
     beam_width: int
     calls: int  # of a repeat
+    unit = "sentences"
+
+    @property
+    def amount(self):
+        """The units of a call."""
+        return self.batch
 
 
 WORKS = {
@@ -42,6 +54,11 @@ WORKS = {
     "D3b": Decoding("small", batch=32, source_length=25, num_steps=32, beam_width=4, calls=5),
     "G1": Decoding("base", batch=32, source_length=25, num_steps=32, beam_width=1, calls=3),
 }
+
+
+def names(kind):
+    """Of the works of a kind."""
+    return [name for name, work in WORKS.items() if isinstance(work, kind)]
 
 
 def sources(work, number, vocab_size):

@@ -1,0 +1,14 @@
+"""benchmarks/decoding.py"""
+
+import decoding
+import pytest
+import works
+
+
+@pytest.mark.parametrize("num_steps", [5, 11, 13], ids=["shorter", "as long", "longer"])
+def test_a_translation_has_the_wanted_length_whatever_that_of_its_source(monkeypatch, num_steps):
+    tiny = dict(vocab_size=31, num_encoder_layers=1, num_decoder_layers=1, d_model=10, d_ff=13, num_heads=2)
+    monkeypatch.setitem(works.MODELS, "tiny", tiny)
+    work = works.Decoding("tiny", batch=3, source_length=11, num_steps=num_steps, beam_width=2, calls=1)
+    [ids] = works.sources(work, 1, 31)
+    assert (decoding.graph(work)(ids) > 0).sum(axis=1).tolist() == [num_steps] * 3
