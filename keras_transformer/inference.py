@@ -12,7 +12,7 @@ eagerly, in a `tf.function` and under XLA. A row of padding alone is no sentence
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, beam_search, generate, sampler
-from keras_transformer.layers.attention import KVCache, OverwrittenKVCache
+from keras_transformer.layers.attention import GraphKVCache, KVCache
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -28,7 +28,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, over
         decode: the `DecodeConfig`.
         num_hypotheses: W, how many are wanted; the beam is made as wide, should it be narrower.
         prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
-        overwrite: work in place without XLA, which makes it faster there; XLA always does, and cannot have this.
+        overwrite: work in place, by operations that a graph has and XLA has not; XLA always works in place.
     """
     width = max(decode.beam_width, num_hypotheses)
     settings = BeamSettings(
@@ -137,5 +137,5 @@ def _width(ids):
 
 def _start_cache(model, source_ids, max_length, beam_width, overwrite):
     memory, memory_mask = model.encode(not_empty(source_ids))
-    kind = OverwrittenKVCache if overwrite else KVCache
+    kind = GraphKVCache if overwrite else KVCache
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, kind=kind)

@@ -158,12 +158,13 @@ class Transformer(keras.Model):
     def start_cache(self, memory, memory_mask, max_length, beam_width=1, kind=KVCache):
         """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence.
 
-        `kind` is KVCache, or OverwrittenKVCache for a loop without XLA.
+        `kind` is KVCache, or GraphKVCache for a loop without XLA.
         """
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
         widths = c.key_width, c.value_width
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
-        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), self._project(memory), memory_mask)
+        projected = tuple(kind(*part) for part in self._project(memory))
+        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
 
     def step(self, ids, index, cache):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache"""

@@ -51,21 +51,6 @@ def attention(query, key, value, mask):
     return ops.matmul(ops.cast(weights, value.dtype), value)
 
 
-def swapped(x):
-    """(B, T, H, K) -> (B, H, T, K), and back.
-
-    It is done as if the numbers were integers: without XLA TensorFlow hands the transposition of floats over to oneDNN,
-    which takes ten times as long for the few that one step of the search has.
-    """
-    integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
-
-    @tf.custom_gradient
-    def swap(x):
-        return tf.bitcast(tf.transpose(tf.bitcast(x, integer), (0, 2, 1, 3)), x.dtype), swapped
-
-    return swap(x)
-
-
 class KVCache(NamedTuple):
     """The projected keys and values of a sequence."""
 
@@ -82,6 +67,11 @@ class KVCache(NamedTuple):
         return cls(*(tf.zeros((batch, heads, slots, width), dtype) for width in widths))
 
     @staticmethod
+    def swapped(x):
+        """(B, T, H, K) -> (B, H, T, K), and back."""
+        return tf.transpose(x, (0, 2, 1, 3))
+
+    @staticmethod
     def _written(buffer, update, index):
         # An op that takes an `index` that XLA does not know before it runs. XLA makes it work in place. The update of a
         # strided slice cannot have such an index, and ops.slice_update is an op of XLA's own.
@@ -91,16 +81,24 @@ class KVCache(NamedTuple):
         return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
 
 
-class OverwrittenKVCache(KVCache):
-    """A cache whose `write` overwrites it: for a loop that runs without XLA and does not look back at older ones.
+class GraphKVCache(KVCache):
+    """A cache for a loop in a graph that XLA does not compile. It is overwritten: nobody may look back at an older one.
 
-    The op of `KVCache.write` copies the whole cache there. This one is in TensorFlow's core too, but XLA has none.
+    TensorFlow's operations for such a graph have other prices. That of `KVCache.write` copies the whole cache; this one
+    works in place, and XLA has none.
     """
 
     @classmethod
     def start(cls, batch, heads, slots, widths, dtype):
         # A stateful op, of which TensorFlow does not make one where there are several of a shape.
         return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
+
+    @staticmethod
+    def swapped(x):
+        # As if the numbers were integers: TensorFlow hands the transposition of floats over to oneDNN, which takes ten
+        # times as long for the few that one step of a search has. There is no gradient.
+        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
+        return tf.bitcast(tf.transpose(tf.bitcast(x, integer), (0, 2, 1, 3)), x.dtype)
 
     @staticmethod
     def _written(buffer, update, index):
@@ -178,18 +176,18 @@ class MultiHeadAttention(keras.layers.Layer):
                 shape=(self.num_heads, self.d_k), initializer="glorot_uniform", name="score_vector"
             )
 
-    def project(self, memory):
+    def project(self, memory, kind=KVCache):
         """The keys and values of `memory`. (B, S, D) -> KVCache"""
-        return KVCache(self._split_heads(self.key(memory)), self._split_heads(self.value(memory)))
+        return kind(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
 
     def attend(self, query, cache, mask):
         """What the positions of `query` read from the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
-        scores = self._score(self._split_heads(self.query(query)), cache.key)  # (B, H, T, S)
+        scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache.key)  # (B, H, T, S)
         weights = attention_weights(scores, mask)
         if (record := _record.get()) is not None:
             record.append((self, weights))
         weights = self.dropout(ops.cast(weights, self.compute_dtype))
-        return self.output_projection(self._merge_heads(ops.matmul(weights, cache.value)))
+        return self.output_projection(self._merge_heads(cache.swapped(ops.matmul(weights, cache.value))))
 
     def call(self, query, memory, mask):
         return self.attend(query, self.project(memory), mask)
@@ -203,10 +201,9 @@ class MultiHeadAttention(keras.layers.Layer):
         return {"scaled_dot_product": scaled_dot_product, "dot_product": dot_product}[self.scoring](query, key)
 
     def _split_heads(self, x):
-        """(B, T, H*K) -> (B, H, T, K)"""
-        return swapped(tf.reshape(x, (*leading_shape(x), self.num_heads, x.shape[-1] // self.num_heads)))
+        """(B, T, H*K) -> (B, T, H, K)"""
+        return tf.reshape(x, (*leading_shape(x), self.num_heads, x.shape[-1] // self.num_heads))
 
     def _merge_heads(self, x):
-        """(B, H, T, K) -> (B, T, H*K)"""
-        x = swapped(x)
+        """(B, T, H, K) -> (B, T, H*K)"""
         return tf.reshape(x, (*leading_shape(x)[:2], self.num_heads * self.d_v))

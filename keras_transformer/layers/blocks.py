@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer.config import ModelConfig
-from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.attention import KVCache, MultiHeadAttention
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
@@ -133,7 +133,7 @@ class DecoderBlock(_Block):
         that were attended to: those of `x` itself, written into `past` where there is one.
         """
         y = self.self_attention_norm.before(x)
-        fresh = self.self_attention.project(y)
+        fresh = self.self_attention.project(y, KVCache if past is None else type(past))
         present = fresh if past is None else past.write(fresh, index)
         x = self.self_attention_norm.after(x, self.self_attention.attend(y, present, mask))
         y = self.cross_attention_norm.before(x)
