@@ -131,11 +131,14 @@ def draw(records, path):
 
 
 def _limits(panels, curves):
-    """The ends of the vertical axes: the same for panels of the same cost, the same ratio for all."""
+    """The ends of the vertical axes: the same for panels of the same cost, the same ratio for all.
+
+    A repeat that something else held up may lie outside.
+    """
     costs = {vertical: [] for vertical, _, _ in panels}
     for vertical, _, names in panels:
-        costs[vertical] += [record[end] for axis in names for record in curves[axis] for end in ("min", "max")]
-    half = 1.25 * max(2.0, *(math.sqrt(max(cost) / min(cost)) for cost in costs.values()))
+        costs[vertical] += [record["median"] for axis in names for record in curves[axis]]
+    half = 1.4 * max(2.0, *(math.sqrt(max(cost) / min(cost)) for cost in costs.values()))
     centres = {vertical: math.sqrt(min(cost) * max(cost)) for vertical, cost in costs.items()}
     return {vertical: (centre / half, centre * half) for vertical, centre in centres.items()}
 
