@@ -22,11 +22,17 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.config import ConfigError, ModelConfig
-from keras_transformer.layers.attention import KVCache, record_attention
+from keras_transformer.layers.attention import GraphKVCache, KVCache, record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
+from keras_transformer.layers.embedding import (
+    FEW_ROWS,
+    FEW_ROWS_WITHOUT_XLA,
+    LearnedPositions,
+    TokenEmbedding,
+    sinusoidal_positions,
+)
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
 from keras_transformer.presets import preset
 
@@ -181,6 +187,7 @@ class Transformer(keras.Model):
             cache.memory_mask,
             past=cache.past,
             index=index,
+            few_rows=FEW_ROWS_WITHOUT_XLA if isinstance(cache.past[0], GraphKVCache) else FEW_ROWS,
         )
         return logits, cache._replace(past=past, path=path)
 
@@ -201,7 +208,7 @@ class Transformer(keras.Model):
 
     # --- the parts of the pass
 
-    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, index=None):
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, index=None, few_rows=0):
         vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []
@@ -210,7 +217,7 @@ class Transformer(keras.Model):
             present.append(kv)
         if self.config.norm == "pre":
             x = self.decoder_norm(x)
-        return self.output_embedding.logits(x), tuple(present)
+        return self.output_embedding.logits(x, few_rows), tuple(present)
 
     def _project(self, memory):
         return tuple(block.cross_attention.project(memory) for block in self.decoder)

@@ -6,7 +6,8 @@ from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
 
-FEW_ROWS, LARGE, PARTS = 16, 2**22, 4  # of `vocabulary_product`: LARGE numbers are more than a processor keeps nearby
+FEW_ROWS, FEW_ROWS_WITHOUT_XLA = 16, 256  # of `vocabulary_product`
+LARGE, PARTS = 2**22, 4  # a kernel of so many numbers is more than a processor keeps nearby
 
 
 def sinusoidal_positions(positions, d_model):
@@ -46,22 +47,23 @@ class TokenEmbedding(keras.layers.Layer):
         """(B, T) -> (B, T, D), in the dtype of the weights"""
         return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
 
-    def logits(self, x):
-        """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)"""
+    def logits(self, x, few_rows=0):
+        """The scores of all ids, in float32 or more; `few_rows` as of `vocabulary_product`. (B, T, D) -> (B, T, V)"""
         x = ops.convert_to_tensor(x)
         rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
-        logits = tf.reshape(vocabulary_product(rows, kernel), (*leading_shape(x), self.vocab_size))
+        logits = tf.reshape(vocabulary_product(rows, kernel, few_rows), (*leading_shape(x), self.vocab_size))
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
 
-def vocabulary_product(rows, kernel):
+def vocabulary_product(rows, kernel, few_rows):
     """(N, D), (V, D) -> (N, V)
 
     With few rows, as for one sentence, reading a large kernel is what takes the time. It is read nearly twice as fast
     where it stands on the left and the product is one of batches: libraries would copy it into another order first.
+    Up to `few_rows` rows that is done; XLA has its own way with more, TensorFlow without XLA has not.
     """
     vocab_size, width = kernel.shape
 
@@ -73,9 +75,9 @@ def vocabulary_product(rows, kernel):
     def many():
         return tf.matmul(rows, kernel, transpose_b=True)
 
-    if vocab_size * width < LARGE or vocab_size % PARTS:
+    if not few_rows or vocab_size * width < LARGE or vocab_size % PARTS:
         return many()
-    return tf.cond(tf.shape(rows)[0] <= FEW_ROWS, few, many)
+    return tf.cond(tf.shape(rows)[0] <= few_rows, few, many)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -114,4 +114,6 @@ def test_the_product_with_a_vocabulary_is_the_same_for_few_rows_and_many(rows, v
     rng = np.random.default_rng(2)
     x, kernel = (rng.normal(size=(n, 64)).astype("float32") for n in (rows, vocab_size))
     product = tf.function(vocabulary_product, jit_compile=compiled, autograph=False)
-    np.testing.assert_allclose(product(tf.constant(x), tf.constant(kernel)), x @ kernel.T, atol=1e-4)
+    for few_rows in (0, FEW_ROWS):
+        found = product(tf.constant(x), tf.constant(kernel), few_rows)
+        np.testing.assert_allclose(found, x @ kernel.T, atol=1e-4)
