@@ -6,9 +6,9 @@ Every width is divided by one factor, and so is the vocabulary; layers, heads, d
     the paper   512       2,048   64    64    37,000         6   8   0.1      0.1
     factor 4    128       512     16    16    9,250          6   8   0.1      0.1
 
-So every matrix has 1 / factor^2 of its weights, in every row. The peak of the learning rate is the paper's times the
-factor, for narrow networks take larger steps; its dependence on d_model stays that of Section 5.3. What cannot be
-scaled like this is said in `NOT_SCALED`.
+So every matrix has 1 / factor^2 of its weights, in every row. The peak of the learning rate is that of Section 5.3 for
+the row's own d_model and 4,000 warm-up steps, however few of them there are. What cannot be scaled like this is said in
+`NOT_SCALED`.
 """
 
 from typing import NamedTuple
@@ -58,7 +58,7 @@ NOT_SCALED = """\
 
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 VOCAB_SIZE = 37_000  # Section 5.1
-WARMUP_STEPS = 4000  # Section 5.3; the peak of the learning rate is (d_model * 4000) ^ -0.5
+WARMUP_STEPS = 4000  # Section 5.3: the peak of the learning rate is (d_model * 4000) ^ -0.5
 FACTORS = (1, 2, 4, 8, 16)  # that leave every width of the table whole
 
 
@@ -108,7 +108,7 @@ def scaled(row: Row, factor: int, steps: int) -> Config:
         train=dict(
             steps=steps,
             warmup_steps=warmup_steps,
-            learning_rate_scale=(factor * warmup_steps / WARMUP_STEPS) ** 0.5,  # the paper's peak times the factor
+            learning_rate_scale=(warmup_steps / WARMUP_STEPS) ** 0.5,  # the peak that 4,000 warm-up steps would have
         ),
     )
 

@@ -45,11 +45,13 @@ def test_a_row_has_about_one_factor_squared_of_its_weights(name):
     assert count(4) * 16 == pytest.approx(count(1), rel=0.03)  # norms, biases and learned positions have no square
 
 
-def test_the_peak_of_the_learning_rate_is_the_papers_times_the_factor():
-    for factor in FACTORS:
-        base = scaled(ROWS["base"], factor, 1000)
-        peak = base.train.learning_rate_scale * (base.model.d_model * base.train.warmup_steps) ** -0.5
-        assert peak == pytest.approx(factor * (512 * 4000) ** -0.5)
+@EVERY_ROW
+def test_the_peak_of_the_learning_rate_is_that_of_4000_warm_up_steps(name):
+    for factor, steps in ((1, 1000), (4, 70)):
+        config = scaled(ROWS[name], factor, steps)
+        train, schedule = config.train, config.train.learning_rate_scale * config.model.d_model**-0.5
+        assert train.warmup_steps == steps // 5
+        assert schedule * train.warmup_steps**-0.5 == pytest.approx((config.model.d_model * 4000) ** -0.5)
 
 
 def test_another_factor_is_refused():
