@@ -12,7 +12,6 @@ eagerly, in a `tf.function` and under XLA. A row of padding alone is no sentence
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, beam_search, generate, sampler
-from keras_transformer.layers.attention import GraphKVCache, KVCache
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -137,5 +136,4 @@ def _width(ids):
 
 def _start_cache(model, source_ids, max_length, beam_width, overwrite):
     memory, memory_mask = model.encode(not_empty(source_ids))
-    kind = GraphKVCache if overwrite else KVCache
-    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, kind=kind)
+    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, overwrite=overwrite)

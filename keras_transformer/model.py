@@ -161,13 +161,13 @@ class Transformer(keras.Model):
 
     # --- one position at a time
 
-    def start_cache(self, memory, memory_mask, max_length, beam_width=1, kind=KVCache):
+    def start_cache(self, memory, memory_mask, max_length, beam_width=1, overwrite=False):
         """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence.
 
-        `kind` is KVCache, or GraphKVCache for a loop without XLA.
+        With `overwrite` each step overwrites it, by operations that a graph has and XLA has not.
         """
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
-        widths = c.key_width, c.value_width
+        kind, widths = GraphKVCache if overwrite else KVCache, (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind(*part) for part in self._project(memory))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)

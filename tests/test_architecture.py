@@ -26,7 +26,7 @@ ALLOWED = {
     "tokenizer": [],
     "decoding": [],
     "data": ["tokenizer", "config"],
-    "inference": ["tokenizer", "decoding", "layers.attention"],
+    "inference": ["tokenizer", "decoding"],
     "compilation": [],
     "translator": ["inference", "compilation", "model", "tokenizer", "decoding", "config"],
     "plots": [],
