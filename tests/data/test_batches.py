@@ -186,6 +186,21 @@ class TestSubwordSampling:
         measured = np.mean(np.concatenate([array.ravel() for array in labels]) == PAD_ID)
         assert sampled.padding[1] == pytest.approx(measured, abs=0.03)
 
+    def test_a_pair_that_does_not_fit_is_cut_anew(self, sampled):
+        calls = []
+
+        def sample(rows, amount, seeds):  # fits at the third time only
+            calls.append(tuple(seeds))
+            return [[[7] * (2 if len(calls) % 3 == 0 else 999)] * len(rows)] * 2
+
+        sampled.corpus.sample, kept = sample, sampled.corpus.sample
+        try:
+            rows = rows_of([sampled.batch(0)])
+        finally:
+            sampled.corpus.sample = kept
+        assert set(rows) == {((7, 7), (7, 7))}
+        assert len(set(calls)) == len(calls) == 3
+
     def test_what_does_not_fit_gives_way_to_the_stored_pieces(self, sampled):
         sampled.corpus.sample, sample = (lambda rows, *_: [[[7] * 999] * len(rows)] * 2), sampled.corpus.sample
         try:
