@@ -114,7 +114,7 @@ class ServingTranslator(tf.Module):
         translator, source_ids = self._translator, self._source_ids(text)
         return self._best(
             inference.sample(
-                translator.model, source_ids, translator.decode, seeds=seed, temperature=temperature, overwrite=True
+                translator.model, source_ids, translator.decode, seeds=seed, temperature=temperature, loop="graph"
             )
         )
 
@@ -158,14 +158,14 @@ class ServingTranslator(tf.Module):
         """`translate`, compiled. Text stays outside of what is compiled, and inputs have a few fixed lengths."""
         source_ids = self._source_ids(text)
         source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % XLA_LENGTHS]], constant_values=PAD_ID)
-        compiled = tf.function(partial(self._search, overwrite=False), jit_compile=True, autograph=False)
+        compiled = tf.function(partial(self._search, loop="xla"), jit_compile=True, autograph=False)
         return self._best(compiled(source_ids))
 
     # --- ids to ids to text
 
-    def _search(self, source_ids, *, overwrite=True, **options):
+    def _search(self, source_ids, *, loop="graph", **options):
         translator = self._translator
-        return inference.search(translator.model, source_ids, translator.decode, overwrite=overwrite, **options)
+        return inference.search(translator.model, source_ids, translator.decode, loop=loop, **options)
 
     def _best(self, found):
         return {

@@ -18,7 +18,7 @@ IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 MAX_LOGITS = 2**26  # that `token_log_probs` holds at once, 256 MiB
 
 
-def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, overwrite=False):
+def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop="any"):
     """The best translations by beam search, best first. -> Hypotheses
 
     Args:
@@ -27,7 +27,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, over
         decode: the `DecodeConfig`.
         num_hypotheses: W, how many are wanted; the beam is made as wide, should it be narrower.
         prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
-        overwrite: work in place, by operations that a graph has and XLA has not; XLA always works in place.
+        loop: who runs the loop: "graph" a graph without XLA, "xla" a program of XLA's; "any" works everywhere.
     """
     width = max(decode.beam_width, num_hypotheses)
     settings = BeamSettings(
@@ -38,11 +38,11 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, over
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    cache = _start_cache(model, source_ids, max_length, width, overwrite)
+    cache = _start_cache(model, source_ids, max_length, width, loop)
     return beam_search(model.step, model.reorder, cache, constraints, settings, max_length)
 
 
-def sample(model, source_ids, decode, *, seeds, temperature=1.0, overwrite=False):
+def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     """One translation a sentence, drawn from the model. -> Hypotheses
 
     Args:
@@ -51,11 +51,11 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, overwrite=False
         decode: the `DecodeConfig`; its `top_k` and `top_p` say from how many pieces is drawn.
         seeds: (B,) or a scalar, integers; a sentence and a seed determine the translation.
         temperature: (B,) or a scalar; 0 takes the likeliest piece.
-        overwrite: as of `search`.
+        loop: as of `search`.
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=decode.no_repeat_ngram)
     constraints, max_length = _constraints(model, source_ids, decode)
-    cache = _start_cache(model, source_ids, max_length, 1, overwrite)
+    cache = _start_cache(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
     return generate(model.step, cache, choose, constraints, settings, max_length)
 
@@ -134,6 +134,6 @@ def _width(ids):
     return tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
 
 
-def _start_cache(model, source_ids, max_length, beam_width, overwrite):
+def _start_cache(model, source_ids, max_length, beam_width, loop):
     memory, memory_mask = model.encode(not_empty(source_ids))
-    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, overwrite=overwrite)
+    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)

@@ -22,19 +22,21 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.config import ConfigError, ModelConfig
-from keras_transformer.layers.attention import GraphKVCache, KVCache, record_attention
+from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import (
-    FEW_ROWS,
-    FEW_ROWS_WITHOUT_XLA,
     LearnedPositions,
     TokenEmbedding,
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
+from keras_transformer.layers.panels import FEW_ROWS, use_panels
 from keras_transformer.presets import preset
+
+FEW_ROWS_OF_GRAPHS = 256  # that `TokenEmbedding.logits` treats in its own way, where XLA does not compile the loop
 
 
 class Cache(NamedTuple):
@@ -44,6 +46,7 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
+    panels: tuple[tf.Tensor, ...]  # the kernels of `_layers_of_step` where XLA runs the loop, see layers/panels.py
 
 
 class AttentionMaps(NamedTuple):
@@ -161,16 +164,17 @@ class Transformer(keras.Model):
 
     # --- one position at a time
 
-    def start_cache(self, memory, memory_mask, max_length, beam_width=1, overwrite=False):
+    def start_cache(self, memory, memory_mask, max_length, beam_width=1, loop="any"):
         """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence.
 
-        With `overwrite` each step overwrites it, by operations that a graph has and XLA has not.
+        `loop` says who runs the steps: "graph" a graph without XLA, "xla" a program of XLA's, "any" works everywhere.
         """
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
-        kind, widths = GraphKVCache if overwrite else KVCache, (c.key_width, c.value_width)
+        kind, widths = KINDS[loop], (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
-        projected = tuple(kind(*part) for part in self._project(memory))
-        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
+        projected = tuple(kind.of(part) for part in self._project(memory))
+        panels = tuple(layer.panels() for layer in self._layers_of_step()) if loop == "xla" else ()
+        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask, panels)
 
     def step(self, ids, index, cache):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache"""
@@ -179,16 +183,17 @@ class Transformer(keras.Model):
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
-        logits, past = self._decoder_pass(
-            ids,
-            ops.reshape(index, (1,)),
-            mask,
-            cache.memory,
-            cache.memory_mask,
-            past=cache.past,
-            index=index,
-            few_rows=FEW_ROWS_WITHOUT_XLA if isinstance(cache.past[0], GraphKVCache) else FEW_ROWS,
-        )
+        with use_panels(dict(zip(self._layers_of_step(), cache.panels, strict=False))):
+            logits, past = self._decoder_pass(
+                ids,
+                ops.reshape(index, (1,)),
+                mask,
+                cache.memory,
+                cache.memory_mask,
+                past=cache.past,
+                index=index,
+                few_rows=FEW_ROWS_OF_GRAPHS if isinstance(cache.past[0], GraphKVCache) else FEW_ROWS,
+            )
         return logits, cache._replace(past=past, path=path)
 
     def reorder(self, cache, parents):
@@ -218,6 +223,11 @@ class Transformer(keras.Model):
         if self.config.norm == "pre":
             x = self.decoder_norm(x)
         return self.output_embedding.logits(x, few_rows), tuple(present)
+
+    def _layers_of_step(self):
+        """The layers that a step multiplies by panels, for whom it runs."""
+        layers = [layer for block in self.decoder for layer in block.layers_of_step()]
+        return layers if self.output_embedding.is_large else [*layers, self.output_embedding]
 
     def _project(self, memory):
         return tuple(block.cross_attention.project(memory) for block in self.decoder)

@@ -191,9 +191,8 @@ class Translator:
         if num_hypotheses not in self._searches:
 
             def search(source_ids, compiled):
-                return inference.search(
-                    self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, overwrite=not compiled
-                )
+                loop = "xla" if compiled else "graph"
+                return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, loop=loop)
 
             self._searches[num_hypotheses] = WhereItPays(search, self._xla)
         return self._searches[num_hypotheses]
@@ -254,12 +253,10 @@ class Translator:
     # --- ids to ids
 
     def _search_with_prefix(self, source_ids, prefix_ids):
-        return inference.search(self.model, source_ids, self.decode, prefix_ids=prefix_ids, overwrite=True)
+        return inference.search(self.model, source_ids, self.decode, prefix_ids=prefix_ids, loop="graph")
 
     def _sample(self, source_ids, seeds, temperature):
-        return inference.sample(
-            self.model, source_ids, self.decode, seeds=seeds, temperature=temperature, overwrite=True
-        )
+        return inference.sample(self.model, source_ids, self.decode, seeds=seeds, temperature=temperature, loop="graph")
 
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)

@@ -8,24 +8,19 @@ whoever wants to keep the keys and values calls the two halves:
 
 import contextlib
 import contextvars
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.layers.cache import KVCache
 from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
 
 
-def scaled_dot_product(query, key):
-    """Q K^T / sqrt(d_k), equation 1. (B, H, T, K) x (B, H, S, K) -> (B, H, T, S)"""
-    return dot_product(query * query.shape[-1] ** -0.5, key)
-
-
-def dot_product(query, key):
-    """Q K^T without the scale, Section 3.2.1. (B, H, T, K) x (B, H, S, K) -> (B, H, T, S)"""
-    return tf.matmul(query, key, transpose_b=True)
+def scaled_dot_product(query, cache):
+    """Q K^T / sqrt(d_k), equation 1. (B, H, T, K), KVCache -> (B, H, T, S)"""
+    return cache.dot_product(query * query.shape[-1] ** -0.5)
 
 
 def additive(query, key, vector):
@@ -47,79 +42,8 @@ def attention_weights(scores, mask):
 
 def attention(query, key, value, mask):
     """Scaled dot-product attention, equation 1. (B, H, T, K) x (B, H, S, K) x (B, H, S, K) -> (B, H, T, K)"""
-    weights = attention_weights(scaled_dot_product(query, key), mask)
+    weights = attention_weights(scaled_dot_product(query, KVCache(key, value)), mask)
     return ops.matmul(ops.cast(weights, value.dtype), value)
-
-
-class KVCache(NamedTuple):
-    """The projected keys and values of a sequence."""
-
-    key: tf.Tensor  # (B, H, S, d_k)
-    value: tf.Tensor  # (B, H, S, d_v)
-
-    def write(self, fresh, index):
-        """This cache with its slots from `index` * W on replaced by the W positions of the cache `fresh`."""
-        return type(self)(*(self._written(old, new, index) for old, new in zip(self, fresh, strict=True)))
-
-    @classmethod
-    def start(cls, batch, heads, slots, widths, dtype):
-        """An empty cache; `widths` are d_k and d_v."""
-        return cls(*(tf.zeros((batch, heads, slots, width), dtype) for width in widths))
-
-    @staticmethod
-    def swapped(x):
-        """(B, T, H, K) -> (B, H, T, K), and back."""
-        return tf.transpose(x, (0, 2, 1, 3))
-
-    @staticmethod
-    def _written(buffer, update, index):
-        # An op that takes an `index` that XLA does not know before it runs. XLA makes it work in place. The update of a
-        # strided slice cannot have such an index, and ops.slice_update is an op of XLA's own.
-        grouped, update = _groups(buffer, update)
-        batch, heads = tf.shape(grouped)[0], grouped.shape[1]
-        places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
-        return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
-
-
-class GraphKVCache(KVCache):
-    """A cache for a loop in a graph that XLA does not compile. It is overwritten: nobody may look back at an older one.
-
-    TensorFlow's operations for such a graph have other prices. That of `KVCache.write` copies the whole cache; this one
-    works in place, and XLA has none.
-    """
-
-    @classmethod
-    def start(cls, batch, heads, slots, widths, dtype):
-        # A stateful op, of which TensorFlow does not make one where there are several of a shape.
-        return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
-
-    @staticmethod
-    def swapped(x):
-        # As if the numbers were integers: TensorFlow hands the transposition of floats over to oneDNN, which takes ten
-        # times as long for the few that one step of a search has. There is no gradient.
-        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
-        return tf.bitcast(tf.transpose(tf.bitcast(x, integer), (0, 2, 1, 3)), x.dtype)
-
-    @staticmethod
-    def _written(buffer, update, index):
-        grouped, update = _groups(buffer, update)
-        _, heads, steps, size = grouped.shape
-        rows = tf.shape(grouped)[0] * heads
-        steps = tf.shape(grouped)[2] if steps is None else steps
-        flat = tf.raw_ops.InplaceUpdate(
-            x=tf.reshape(grouped, (-1, size)), i=tf.range(rows) * steps + index, v=tf.reshape(update, (-1, size))
-        )
-        return tf.reshape(flat, tf.shape(buffer))
-
-
-def _groups(buffer, update):
-    """Slots that are written together lie together, and are written as one.
-
-    (B, H, L, K), (B, H, W, K) -> (B, H, L / W, W * K), (B, H, 1, W * K)
-    """
-    (_, heads, slots, size), width = buffer.shape, update.shape[2]
-    steps = tf.shape(buffer)[2] // width if slots is None else slots // width
-    return tuple(tf.reshape(x, (-1, heads, n, width * size)) for x, n in ((buffer, steps), (update, 1)))
 
 
 _record = contextvars.ContextVar("attention_record", default=None)
@@ -177,12 +101,12 @@ class MultiHeadAttention(keras.layers.Layer):
             )
 
     def project(self, memory, kind=KVCache):
-        """The keys and values of `memory`. (B, S, D) -> KVCache"""
-        return kind(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
+        """The keys and values of `memory`, swapped in the way of a kind of cache. (B, S, D) -> KVCache"""
+        return KVCache(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
 
     def attend(self, query, cache, mask):
         """What the positions of `query` read from the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
-        scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache.key)  # (B, H, T, S)
+        scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache)  # (B, H, T, S)
         weights = attention_weights(scores, mask)
         if (record := _record.get()) is not None:
             record.append((self, weights))
@@ -195,10 +119,10 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, query_shape, *_):
         return query_shape
 
-    def _score(self, query, key):
+    def _score(self, query, cache):
         if self.scoring == "additive":
-            return additive(query, key, ops.cast(self.score_vector, query.dtype))
-        return {"scaled_dot_product": scaled_dot_product, "dot_product": dot_product}[self.scoring](query, key)
+            return additive(query, cache.keys, ops.cast(self.score_vector, query.dtype))
+        return scaled_dot_product(query, cache) if self.scoring == "scaled_dot_product" else cache.dot_product(query)
 
     def _split_heads(self, x):
         """(B, T, H*K) -> (B, T, H, K)"""

@@ -3,7 +3,8 @@
 import keras
 
 from keras_transformer.config import ModelConfig
-from keras_transformer.layers.attention import KVCache, MultiHeadAttention
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.cache import KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
@@ -140,3 +141,9 @@ class DecoderBlock(_Block):
         x = self.cross_attention_norm.after(x, self.cross_attention.attend(y, memory, memory_mask))
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y)), present
+
+    def layers_of_step(self):
+        """The dense layers that a step of decoding goes through: all but those that project the memory."""
+        itself, cross, network = self.self_attention, self.cross_attention, self.feed_forward
+        yield from (itself.query, itself.key, itself.value, itself.output_projection)
+        yield from (cross.query, cross.output_projection, network.inner, network.outer)

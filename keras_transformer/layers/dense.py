@@ -9,6 +9,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.layers.panels import product, to_panels
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dense(keras.layers.Dense):
@@ -16,10 +18,13 @@ class Dense(keras.layers.Dense):
 
     def call(self, x):
         """(..., D) -> (..., units)"""
-        y = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), ops.convert_to_tensor(self.kernel))
+        y = product(self, tf.reshape(x, (-1, x.shape[-1])), ops.convert_to_tensor(self.kernel))
         if self.bias is not None:
             y = tf.nn.bias_add(y, ops.convert_to_tensor(self.bias))
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
+
+    def panels(self):
+        return to_panels(ops.cast(self.kernel, self.compute_dtype))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

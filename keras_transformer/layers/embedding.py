@@ -5,9 +5,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
+from keras_transformer.layers.panels import product, to_panels
 
-FEW_ROWS, FEW_ROWS_WITHOUT_XLA = 16, 256  # of `vocabulary_product`
-LARGE, PARTS = 2**22, 4  # a kernel of so many numbers is more than a processor keeps nearby
+LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
 
 
 def sinusoidal_positions(positions, d_model):
@@ -48,34 +48,45 @@ class TokenEmbedding(keras.layers.Layer):
         return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
 
     def logits(self, x, few_rows=0):
-        """The scores of all ids, in float32 or more; `few_rows` as of `vocabulary_product`. (B, T, D) -> (B, T, V)"""
+        """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)
+
+        Up to `few_rows` positions go through `large_product`, if the vocabulary is large.
+        """
         x = ops.convert_to_tensor(x)
         rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
-        logits = tf.reshape(vocabulary_product(rows, kernel, few_rows), (*leading_shape(x), self.vocab_size))
+        y = large_product(rows, kernel, few_rows) if self.is_large else product(self, rows, kernel, transposed=True)
+        logits = tf.reshape(y, (*leading_shape(x), self.vocab_size))
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
+
+    @property
+    def is_large(self):
+        return self.vocab_size * self.d_model >= LARGE
+
+    def panels(self):
+        """The panels of a vocabulary that is not large."""
+        return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True)
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
 
-def vocabulary_product(rows, kernel, few_rows):
-    """(N, D), (V, D) -> (N, V)
+def large_product(rows, kernel, few_rows):
+    """(R, D), (V, D) -> (R, V)
 
-    With few rows, as for one sentence, reading a large kernel is what takes the time. It is read nearly twice as fast
-    where it stands on the left and the product is one of batches: libraries would copy it into another order first.
-    Up to `few_rows` rows that is done; XLA has its own way with more, TensorFlow without XLA has not.
+    Up to `few_rows` rows, reading the kernel is what takes the time. It is read nearly twice as fast where it stands on
+    the left and the product is one of batches: libraries would copy it into another order first.
     """
     vocab_size, width = kernel.shape
 
     def few():
         parts = tf.reshape(kernel, (PARTS, vocab_size // PARTS, width))
-        logits = tf.matmul(parts, tf.tile(rows[None], (PARTS, 1, 1)), transpose_b=True)  # (PARTS, V / PARTS, N)
+        logits = tf.matmul(parts, tf.tile(rows[None], (PARTS, 1, 1)), transpose_b=True)  # (PARTS, V / PARTS, R)
         return tf.transpose(tf.reshape(logits, (vocab_size, -1)))
 
     def many():
         return tf.matmul(rows, kernel, transpose_b=True)
 
-    if not few_rows or vocab_size * width < LARGE or vocab_size % PARTS:
+    if not few_rows or vocab_size % PARTS:
         return many()
     return tf.cond(tf.shape(rows)[0] <= few_rows, few, many)
 

@@ -1,0 +1,133 @@
+"""The projected keys and values of a sequence, and how a search keeps them.
+
+`KVCache` is what attention makes and reads, and can be kept as it is everywhere. What is best for a loop depends on who
+runs it, for their operations have other prices. So there are two more kinds, for searches alone:
+
+    GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place
+    XLAKVCache      a program of XLA's: keys lie as the product with a query reads them
+"""
+
+from typing import NamedTuple, Self
+
+import tensorflow as tf
+from keras import ops
+
+
+class KVCache(NamedTuple):
+    """The projected keys and values of a sequence."""
+
+    key: tf.Tensor  # (B, H, S, d_k)
+    value: tf.Tensor  # (B, H, S, d_v)
+
+    @classmethod
+    def start(cls, batch, heads, slots, widths, dtype) -> Self:
+        """An empty cache; `widths` are d_k and d_v."""
+        return cls.of(KVCache(*(tf.zeros((batch, heads, slots, width), dtype) for width in widths)))
+
+    @classmethod
+    def of(cls, cache: "KVCache") -> Self:
+        """The keys and values of a plain cache, kept in this way."""
+        return cls(*cache)
+
+    def write(self, fresh: "KVCache", index) -> Self:
+        """This cache with its slots from `index` * W on replaced by the W positions of the plain cache `fresh`."""
+        return type(self)(*(_written(old, new, index) for old, new in zip(self, fresh, strict=True)))
+
+    def dot_product(self, query):
+        """Q K^T. (B, H, T, d_k) -> (B, H, T, S)"""
+        return tf.matmul(query, self.key, transpose_b=True)
+
+    @property
+    def keys(self):
+        """(B, H, S, d_k), however they are kept"""
+        return self.key
+
+    @staticmethod
+    def swapped(x):
+        """(B, T, H, K) -> (B, H, T, K), and back."""
+        return tf.transpose(x, (0, 2, 1, 3))
+
+
+class XLAKVCache(KVCache):
+    """A cache for a loop that XLA compiles, which works in place.
+
+    The keys are (B, H, d_k, S). For a few queries XLA reads (B, H, S, d_k) column by column, line after line of memory
+    for one number each.
+    """
+
+    @classmethod
+    def of(cls, cache):
+        return cls(_transposed(cache.key), cache.value)
+
+    def write(self, fresh, index):
+        # An op of XLA's own. It has no gradient, and nothing asks for one.
+        slot = index * fresh.key.shape[2]
+        key = ops.slice_update(self.key, (0, 0, 0, slot), _transposed(fresh.key))
+        return type(self)(key, ops.slice_update(self.value, (0, 0, slot, 0), fresh.value))
+
+    def dot_product(self, query):
+        return tf.matmul(query, self.key)
+
+    @property
+    def keys(self):
+        return _transposed(self.key)
+
+
+class GraphKVCache(KVCache):
+    """A cache for a loop in a graph that XLA does not compile. It is overwritten: nobody may look back at an older one.
+
+    There `KVCache.write` copies the whole cache; this one works in place, by an operation that XLA does not have.
+    """
+
+    @classmethod
+    def start(cls, batch, heads, slots, widths, dtype):
+        # A stateful op, of which TensorFlow does not make one where there are several of a shape.
+        return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
+
+    def write(self, fresh, index):
+        return type(self)(*(_overwritten(old, new, index) for old, new in zip(self, fresh, strict=True)))
+
+    @staticmethod
+    def swapped(x):
+        # As if the numbers were integers: TensorFlow hands the transposition of floats over to oneDNN, which takes ten
+        # times as long for the few that one step of a search has. There is no gradient.
+        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
+        return tf.bitcast(tf.transpose(tf.bitcast(x, integer), (0, 2, 1, 3)), x.dtype)
+
+
+KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by who runs the loop
+
+
+def _transposed(x):
+    """(B, H, S, K) -> (B, H, K, S), and back."""
+    return tf.transpose(x, (0, 1, 3, 2))
+
+
+def _written(buffer, update, index):
+    # An op that takes an `index` that is not known before it runs. The update of a strided slice cannot have such an
+    # index under XLA, and ops.slice_update is an op of XLA's own.
+    grouped, update = _groups(buffer, update)
+    batch, heads = tf.shape(grouped)[0], grouped.shape[1]
+    places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
+    return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
+
+
+def _overwritten(buffer, update, index):
+    grouped, update = _groups(buffer, update)
+    _, heads, steps, size = grouped.shape
+    rows = tf.shape(grouped)[0] * heads
+    steps = tf.shape(grouped)[2] if steps is None else steps
+    flat = tf.raw_ops.InplaceUpdate(
+        x=tf.reshape(grouped, (-1, size)), i=tf.range(rows) * steps + index, v=tf.reshape(update, (-1, size))
+    )
+    return tf.reshape(flat, tf.shape(buffer))
+
+
+def _groups(buffer, update):
+    """Slots that are written together lie together, and are written as one.
+
+    (B, H, L, K), (B, H, W, K) -> (B, H, L / W, W * K), (B, H, 1, W * K)
+    """
+    (_, heads, slots, size), width = buffer.shape, update.shape[2]
+    steps = tf.shape(buffer)[2] // width if slots is None else slots // width
+    return tuple(tf.reshape(x, (-1, heads, n, width * size)) for x, n in ((buffer, steps), (update, 1)))

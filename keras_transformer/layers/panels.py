@@ -1,0 +1,70 @@
+"""Products of a few rows with large kernels, as a step of the search has them for one sentence.
+
+What such a product takes its time for is reading the kernel, and as kernels lie, libraries read one for four rows at
+half the speed of the memory. Cut into panels it is read from beginning to end:
+
+    kernel (D, N)  --to_panels-->  (N / 64, D, 64): 64 columns lie together       once a search
+    rows (R, D)  --panel_product-->  (R, N)                                       in every step
+
+A layer multiplies by `product`, which does what it should outside of `use_panels`, and inside takes the panels:
+
+>>> with use_panels({layer: to_panels(layer.kernel)}):
+...     layer(x)
+"""
+
+import contextlib
+import contextvars
+
+import tensorflow as tf
+
+COLUMNS = 64  # of a panel
+FEW_ROWS = 16  # with more, the time goes into the arithmetic
+
+_panels = contextvars.ContextVar("panels", default=None)
+
+
+@contextlib.contextmanager
+def use_panels(panels):
+    """Inside, few rows are multiplied by the panels of their layer, where `panels` has some for it."""
+    token = _panels.set(panels)
+    try:
+        yield
+    finally:
+        _panels.reset(token)
+
+
+def to_panels(kernel, transposed=False):
+    """(D, N) -> (N / COLUMNS, D, COLUMNS), the last one filled up with zeros; `transposed` is one of shape (N, D)."""
+    columns_axis = 0 if transposed else 1
+    missing = [[0, 0], [0, 0]]
+    missing[columns_axis][1] = -kernel.shape[columns_axis] % COLUMNS
+    if any(map(any, missing)):
+        kernel = tf.pad(kernel, missing)
+    number = kernel.shape[columns_axis] // COLUMNS
+    if transposed:
+        return tf.transpose(tf.reshape(kernel, (number, COLUMNS, -1)), (0, 2, 1))
+    # A transposition of (D, N / COLUMNS, COLUMNS), which XLA would make at half the speed.
+    depth = kernel.shape[0]
+    pieces = tf.range(number)[:, None] + number * tf.range(depth)[None, :]
+    return tf.gather(tf.reshape(kernel, (depth * number, COLUMNS)), pieces)
+
+
+def panel_product(rows, panels, size):
+    """(R, D), (N / COLUMNS, D, COLUMNS) -> (R, N), where N is `size`"""
+    number = panels.shape[0]
+    y = tf.matmul(tf.tile(rows[None], (number, 1, 1)), panels)  # (N / COLUMNS, R, COLUMNS)
+    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, number * COLUMNS))[:, :size]
+
+
+def product(layer, rows, kernel, transposed=False):
+    """rows x kernel. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
+
+    def many():
+        return tf.matmul(rows, kernel, transpose_b=transposed)
+
+    panels = (_panels.get() or {}).get(layer)
+    if panels is None:
+        return many()
+    number = tf.shape(rows)[0]  # one row alone is read as fast from the kernel
+    few = (number > 1) & (number <= FEW_ROWS)
+    return tf.cond(few, lambda: panel_product(rows, panels, kernel.shape[0 if transposed else 1]), many)
