@@ -28,15 +28,15 @@ from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import (
+    FEW_ROWS,
+    FEW_ROWS_WITHOUT_XLA,
     LearnedPositions,
     TokenEmbedding,
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import FEW_ROWS, use_panels
+from keras_transformer.layers.panels import use_panels
 from keras_transformer.presets import preset
-
-FEW_ROWS_OF_GRAPHS = 256  # that `TokenEmbedding.logits` treats in its own way, where XLA does not compile the loop
 
 
 class Cache(NamedTuple):
@@ -192,7 +192,7 @@ class Transformer(keras.Model):
                 cache.memory_mask,
                 past=cache.past,
                 index=index,
-                few_rows=FEW_ROWS_OF_GRAPHS if isinstance(cache.past[0], GraphKVCache) else FEW_ROWS,
+                few_rows=FEW_ROWS_WITHOUT_XLA if isinstance(cache.past[0], GraphKVCache) else FEW_ROWS,
             )
         return logits, cache._replace(past=past, path=path)
 

@@ -7,6 +7,7 @@ from keras import ops
 from keras_transformer.layers.dense import leading_shape
 from keras_transformer.layers.panels import product, to_panels
 
+FEW_ROWS, FEW_ROWS_WITHOUT_XLA = 16, 256  # of `large_product`
 LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
 
 

@@ -18,7 +18,7 @@ import contextvars
 import tensorflow as tf
 
 COLUMNS = 64  # of a panel
-FEW_ROWS = 16  # with more, the time goes into the arithmetic
+FEW_ROWS = 8  # with more, the time goes into the arithmetic
 
 _panels = contextvars.ContextVar("panels", default=None)
 

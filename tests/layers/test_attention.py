@@ -3,15 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import attention as attention_module
 from keras_transformer.layers.attention import (
-    GraphKVCache,
-    KVCache,
     MultiHeadAttention,
+    additive,
     attention,
     attention_weights,
     record_attention,
+    scaled_dot_product,
 )
+from keras_transformer.layers.cache import KVCache
 from tests import reference
 from tests.small import randomise
 
@@ -76,8 +76,11 @@ def test_it_equals_the_reference(query, memory, mask, d_k, d_v, scoring):
 def test_the_scores_are_those_of_the_reference(rng, scoring):
     query, key = rng.normal(size=(B, H, T, 5)).astype("float32"), rng.normal(size=(B, H, S, 5)).astype("float32")
     vector = rng.normal(size=(H, 5)).astype("float32")
-    score = getattr(attention_module, scoring)
-    scores = score(query, key, vector) if scoring == "additive" else score(query, key)
+    scores = {
+        "scaled_dot_product": lambda: scaled_dot_product(query, KVCache(key, None)),
+        "dot_product": lambda: KVCache(key, None).dot_product(query),
+        "additive": lambda: additive(query, key, vector),
+    }[scoring]()
     assert scores.shape == (B, H, T, S)
     for b, h in np.ndindex(B, H):
         expected = reference.compatibility(query[b, h], key[b, h], scoring, vector[h])
@@ -145,56 +148,6 @@ def test_training_drops_attention_weights_and_doubles_the_others_at_one_half(que
     dropped = np.all(trained == 0, axis=-1)  # (B, T)
     assert 0 < dropped.sum() < B * T
     assert np.allclose(trained[~dropped], 2 * whole[~dropped], atol=1e-5)
-
-
-def caches(rng, *lengths):
-    return [KVCache(*(tf.constant(rng.normal(size=(B, H, n, width))) for width in (5, 17))) for n in lengths]
-
-
-@pytest.mark.parametrize("kind", [KVCache, GraphKVCache])
-@pytest.mark.parametrize("index", [0, 2, np.int32(2), tf.constant(2)], ids=["first", "int", "numpy", "tensor"])
-def test_writing_into_a_cache_replaces_those_slots_and_no_others(rng, index, kind):
-    old, fresh = caches(rng, 8, 2)
-    before = [np.array(part) for part in old]
-    after = kind(*old).write(fresh, index)
-    assert type(after) is kind
-    for expected, new, written in zip(before, fresh, after, strict=True):
-        expected[:, :, 2 * int(index) : 2 * int(index) + 2] = new
-        assert np.array_equal(written, expected)
-
-
-def test_caches_of_one_shape_that_are_overwritten_are_not_the_same(rng):
-    _, fresh = caches(rng, 8, 2)
-
-    @tf.function(autograph=False)
-    def fill():
-        first, second = (GraphKVCache.start(B, H, 8, (5, 17), tf.float64) for _ in range(2))
-        return first.write(fresh, 1), second
-
-    written, untouched = fill()
-    assert np.array_equal(written.key[:, :, 2:4], fresh.key) and np.array_equal(written.value[:, :, 2:4], fresh.value)
-    assert not np.any(untouched.key) and not np.any(untouched.value)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("kind", [KVCache, GraphKVCache])
-def test_swapping_is_transposing_and_swapping_twice_changes_nothing(rng, kind, dtype):
-    x = tf.cast(rng.normal(size=(B, T, H, 5)), dtype)
-    assert np.array_equal(kind.swapped(x), np.swapaxes(x, 1, 2)) and np.array_equal(kind.swapped(kind.swapped(x)), x)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
-def test_a_loop_can_fill_a_cache_slot_by_slot(rng, compiled):
-    empty, full = caches(rng, S, S)
-
-    @tf.function(jit_compile=compiled)
-    def fill():
-        def body(t, cache):
-            return t + 1, cache.write(KVCache(*(tf.gather(part, [t], axis=2) for part in full)), t)
-
-        return tf.while_loop(lambda t, _: t < S, body, (0, empty))[1]
-
-    assert all(np.array_equal(*parts) for parts in zip(fill(), full, strict=True))
 
 
 def test_a_record_holds_layer_and_weights_of_every_attention_inside_it_and_of_none_outside(query, memory, mask):

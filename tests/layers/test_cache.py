@@ -1,0 +1,104 @@
+"""Three kinds of caches that keep the same keys and values."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache, XLAKVCache
+
+B, H, T, S = 3, 2, 7, 11
+WIDTHS = (5, 17)
+ALL = pytest.mark.parametrize("kind", KINDS.values())
+
+
+def plain(rng, *lengths):
+    return [KVCache(*(tf.constant(rng.normal(size=(B, H, n, width))) for width in WIDTHS)) for n in lengths]
+
+
+def running(kind, function):
+    """As who runs such a cache does: XLA, a graph, or nobody in particular."""
+    if kind is KVCache:
+        return function
+    return tf.function(function, jit_compile=kind is XLAKVCache, autograph=False)
+
+
+@ALL
+def test_it_keeps_the_keys_and_values_of_a_plain_one(rng, kind):
+    (cache,) = plain(rng, S)
+    kept = kind.of(cache)
+    assert type(kept) is kind
+    assert np.array_equal(kept.keys, cache.key) and np.array_equal(kept.value, cache.value)
+
+
+@ALL
+def test_the_dot_product_is_that_of_every_query_with_every_key(rng, kind):
+    (cache,), query = plain(rng, S), rng.normal(size=(B, H, T, 5))
+    np.testing.assert_allclose(
+        kind.of(cache).dot_product(tf.constant(query)), np.einsum("bhtk,bhsk->bhts", query, cache.key)
+    )
+
+
+@ALL
+@pytest.mark.parametrize("index", [0, 2, np.int32(2), tf.constant(2)], ids=["first", "int", "numpy", "tensor"])
+def test_writing_replaces_those_slots_and_no_others(rng, index, kind):
+    old, fresh = plain(rng, 8, 2)
+    before = [np.array(part) for part in old]
+
+    def write(old, fresh, index):
+        after = kind.of(old).write(fresh, index)
+        assert type(after) is kind
+        return after.keys, after.value
+
+    for expected, new, written in zip(before, fresh, running(kind, write)(old, fresh, index), strict=True):
+        expected[:, :, 2 * int(index) : 2 * int(index) + 2] = new
+        assert np.array_equal(written, expected)
+
+
+@ALL
+def test_a_loop_fills_an_empty_one_slot_by_slot(rng, kind):
+    (full,) = plain(rng, S)
+
+    def fill():
+        def body(t, cache):
+            return t + 1, cache.write(KVCache(*(tf.gather(part, [t], axis=2) for part in full)), t)
+
+        empty = kind.start(B, H, S, WIDTHS, tf.float64)
+        filled = tf.while_loop(lambda t, _: t < S, body, (0, empty))[1]
+        return empty.value.shape, filled.keys, filled.value
+
+    shape, *filled = running(kind, fill)()
+    assert tuple(shape) == (B, H, S, 17)
+    assert all(np.array_equal(*parts) for parts in zip(filled, full, strict=True))
+
+
+def test_a_plain_one_is_filled_under_xla_too(rng):
+    empty, full = plain(rng, S, S)
+
+    @tf.function(jit_compile=True)
+    def fill():
+        def body(t, cache):
+            return t + 1, cache.write(KVCache(*(tf.gather(part, [t], axis=2) for part in full)), t)
+
+        return tf.while_loop(lambda t, _: t < S, body, (0, empty))[1]
+
+    assert all(np.array_equal(*parts) for parts in zip(fill(), full, strict=True))
+
+
+def test_caches_of_one_shape_that_are_overwritten_are_not_the_same(rng):
+    _, fresh = plain(rng, 8, 2)
+
+    @tf.function(autograph=False)
+    def fill():
+        first, second = (GraphKVCache.start(B, H, 8, WIDTHS, tf.float64) for _ in range(2))
+        return first.write(fresh, 1), second
+
+    written, untouched = fill()
+    assert np.array_equal(written.key[:, :, 2:4], fresh.key) and np.array_equal(written.value[:, :, 2:4], fresh.value)
+    assert not np.any(untouched.key) and not np.any(untouched.value)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@ALL
+def test_swapping_is_transposing_and_swapping_twice_changes_nothing(rng, kind, dtype):
+    x = tf.cast(rng.normal(size=(B, T, H, 5)), dtype)
+    assert np.array_equal(kind.swapped(x), np.swapaxes(x, 1, 2)) and np.array_equal(kind.swapped(kind.swapped(x)), x)

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.layers import panels
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.panels import COLUMNS, FEW_ROWS, panel_product, to_panels, use_panels
+
+D = 24
+COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
+
+
+@COMPILED
+@pytest.mark.parametrize("size", [1, COLUMNS - 1, COLUMNS, 3 * COLUMNS, 3 * COLUMNS + 5])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_product_with_panels_is_the_product_with_the_kernel(rng, size, transposed, compiled):
+    rows, kernel = rng.normal(size=(4, D)), rng.normal(size=(D, size))
+
+    @tf.function(jit_compile=compiled, autograph=False)
+    def product(rows, kernel):
+        cut = to_panels(kernel, transposed)
+        assert cut.shape == (-(-size // COLUMNS), D, COLUMNS)
+        return panel_product(rows, cut, size)
+
+    found = product(tf.constant(rows), tf.constant(kernel.T if transposed else kernel))
+    np.testing.assert_allclose(found, rows @ kernel)
+
+
+def test_a_panel_holds_columns_that_are_neighbours(rng):
+    kernel = rng.normal(size=(D, 2 * COLUMNS))
+    expected = np.stack([kernel[:, :COLUMNS], kernel[:, COLUMNS:]])
+    assert np.array_equal(to_panels(tf.constant(kernel)), expected)
+    assert np.array_equal(to_panels(tf.constant(kernel.T), transposed=True), expected)
+
+
+def layers():
+    dense, embedding = Dense(70), TokenEmbedding(70, D)
+    dense.build((None, D))
+    embedding.build()
+    return [(dense, dense), (embedding, embedding.logits)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
+def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng, monkeypatch, which, rows):
+    layer, call = layers()[which]
+    x, taken = rng.normal(size=(1, rows, D)).astype("float32"), []
+
+    def spy(rows, panels, size):
+        taken.append(rows.shape[0])
+        return panel_product(rows, panels, size)
+
+    monkeypatch.setattr(panels, "panel_product", spy)
+    without = call(x)
+    assert not taken
+    with use_panels({layer: layer.panels()}):
+        np.testing.assert_allclose(call(x), without, atol=1e-5)
+    assert taken == ([rows] if 1 < rows <= FEW_ROWS else [])
+    call(x)
+    assert len(taken) <= 1  # outside again
+
+
+def test_a_layer_without_panels_of_its_own_takes_none(rng):
+    (dense, _), (embedding, _) = layers()
+    x = rng.normal(size=(1, 2, D)).astype("float32")
+    with use_panels({embedding: 1 / (1 + embedding.panels())}):
+        found = dense(x)
+    assert np.array_equal(found, dense(x))
