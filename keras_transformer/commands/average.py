@@ -55,6 +55,8 @@ def _chosen(workdir, options):
     paths = paths[-(options.last or len(paths)) :]
     if not paths or len(paths) < (options.last or 0):
         raise ValueError(f"Expected {options.last or 'some'} checkpoints. {len(paths)} in {workdir.checkpoints}.")
+    if missing := [str(path) for path in paths if not path.exists()]:
+        raise ValueError(f"Expected checkpoints. Received: {', '.join(missing)}, which is not there.")
     damaged = []
     if len(whole(paths, damaged.append)) < len(paths):
         raise ValueError(" ".join(damaged))
