@@ -6,7 +6,8 @@
     alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
 
 The `Translator` and the exported signatures ask through these functions and no others, so they cannot differ. All run
-eagerly, in a `tf.function` and under XLA. A row of padding alone is no sentence: its hypothesis has no ids and score 0.
+eagerly, in a `tf.function` and under XLA, unless `loop` says that only one of these is wanted. A row of padding alone
+is no sentence: its hypothesis has no ids and score 0.
 """
 
 import tensorflow as tf

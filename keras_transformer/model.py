@@ -28,8 +28,8 @@ from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import (
-    FEW_ROWS,
-    FEW_ROWS_WITHOUT_XLA,
+    LEFT_ROWS,
+    LEFT_ROWS_OF_GRAPHS,
     LearnedPositions,
     TokenEmbedding,
     sinusoidal_positions,
@@ -46,7 +46,7 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
-    panels: tuple[tf.Tensor, ...]  # the kernels of `_layers_of_step` where XLA runs the loop, see layers/panels.py
+    panels: tuple[tf.Tensor, ...]  # where XLA runs the loop: the kernels of `_layers_with_panels`, else none
 
 
 class AttentionMaps(NamedTuple):
@@ -169,11 +169,13 @@ class Transformer(keras.Model):
 
         `loop` says who runs the steps: "graph" a graph without XLA, "xla" a program of XLA's, "any" works everywhere.
         """
+        if loop not in KINDS:
+            raise ValueError(f"`loop` must be one of {', '.join(map(repr, KINDS))}. Received: loop={loop!r}.")
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
         kind, widths = KINDS[loop], (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind.of(part) for part in self._project(memory))
-        panels = tuple(layer.panels() for layer in self._layers_of_step()) if loop == "xla" else ()
+        panels = tuple(layer.panels() for layer in self._layers_with_panels()) if loop == "xla" else ()
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask, panels)
 
     def step(self, ids, index, cache):
@@ -183,7 +185,7 @@ class Transformer(keras.Model):
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
-        with use_panels(dict(zip(self._layers_of_step(), cache.panels, strict=False))):
+        with use_panels(dict(zip(self._layers_with_panels(), cache.panels, strict=True)) if cache.panels else {}):
             logits, past = self._decoder_pass(
                 ids,
                 ops.reshape(index, (1,)),
@@ -192,7 +194,7 @@ class Transformer(keras.Model):
                 cache.memory_mask,
                 past=cache.past,
                 index=index,
-                few_rows=FEW_ROWS_WITHOUT_XLA if isinstance(cache.past[0], GraphKVCache) else FEW_ROWS,
+                left_rows=LEFT_ROWS_OF_GRAPHS if isinstance(cache.past[0], GraphKVCache) else LEFT_ROWS,
             )
         return logits, cache._replace(past=past, path=path)
 
@@ -213,7 +215,7 @@ class Transformer(keras.Model):
 
     # --- the parts of the pass
 
-    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, index=None, few_rows=0):
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, index=None, left_rows=0):
         vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []
@@ -222,10 +224,10 @@ class Transformer(keras.Model):
             present.append(kv)
         if self.config.norm == "pre":
             x = self.decoder_norm(x)
-        return self.output_embedding.logits(x, few_rows), tuple(present)
+        return self.output_embedding.logits(x, left_rows), tuple(present)
 
-    def _layers_of_step(self):
-        """The layers that a step multiplies by panels, for whom it runs."""
+    def _layers_with_panels(self):
+        """In the order of `Cache.panels`."""
         layers = [layer for block in self.decoder for layer in block.layers_of_step()]
         return layers if self.output_embedding.is_large else [*layers, self.output_embedding]
 

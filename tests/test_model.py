@@ -5,8 +5,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, TransformerSchedule
+from keras_transformer.layers import embedding, panels
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.panels import panel_product
 from keras_transformer.losses import cross_entropies, token_weights
 from tests.small import (
     BOS,
@@ -116,6 +118,29 @@ def test_a_cache_may_have_more_room_than_is_used():
     cache = model.start_cache(*model.encode(source_ids), max_length=T + 11)
     logits, _ = model.step(target_ids[:, :1], 0, cache)
     assert np.allclose(logits, logits_of(model, source_ids, target_ids)[:, :1], atol=1e-5)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_loop_of_xla_multiplies_by_panels_and_no_other_does(monkeypatch, is_large):
+    monkeypatch.setattr(embedding, "LARGE", 1 if is_large else 10**9)
+    model, products = small_model(), []
+    monkeypatch.setattr(panels, "panel_product", lambda *arguments: products.append(0) or panel_product(*arguments))
+
+    def step(ids, loop):
+        cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
+        return model.step(ids, 0, cache)[0]
+
+    ids = tf.constant([[BOS] * W])
+    expected = step(ids, "any")
+    assert not products
+    found = tf.function(step, jit_compile=True, autograph=False)(ids, "xla")
+    assert len(products) == 8 * SMALL["num_decoder_layers"] + (0 if is_large else 1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_unknown_loop_is_refused():
+    with pytest.raises(ValueError, match="`loop` must be one of 'any', 'graph', 'xla'. Received: loop='XLA'."):
+        variant("post").start_cache(*variant("post").encode(sentences((S,), S)), max_length=T, loop="XLA")
 
 
 def test_steps_in_bfloat16_stay_near_teacher_forcing():

@@ -5,7 +5,7 @@ e has its own order, from (seed, e) alone: the pairs are mixed within each bucke
 exactly once; where the pairs do not come out at full batches, the last one ends in empty rows.
 """
 
-from itertools import compress, count
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.prefetch import prefetched
 from keras_transformer.tokenizer import BOS_ID, PAD_ID
 
-MOST = 0.6  # the share of sentences that a cut at random makes longer by no more than their shape gets wider
+WIDE_ENOUGH = 0.6  # the share of sentences whose first cut at random fits the shape of their stored pieces, widened
 ATTEMPTS = 3  # to cut a pair at random so that it fits its batch
 
 
@@ -78,8 +78,8 @@ class BatchPlan:
         self.tokens_per_batch = tokens_per_batch
         self.subword_sampling = subword_sampling
         stored = np.stack([corpus.source_lengths, corpus.target_lengths])  # (2, pairs)
-        mean, most = growth(corpus, subword_sampling) if subword_sampling else np.ones((2, 2))
-        lengths = np.ceil(stored * most[:, None]).astype(np.int32)
+        mean, wider = growth(corpus, subword_sampling) if subword_sampling else np.ones((2, 2))
+        lengths = np.ceil(stored * wider[:, None]).astype(np.int32)
         self._line = stand_in_line(lengths)
         self._buckets = cut(lengths[:, self._line], tokens_per_batch, rows_multiple, buckets)
         self._places = [(b, i) for b in self._buckets for i in range(b.num_batches)]  # of each batch: bucket, number
@@ -128,9 +128,9 @@ class BatchPlan:
             fits = [
                 all(1 < len(ids) <= side.shape[1] for side, ids in zip(sides, pair, strict=True)) for pair in sampled
             ]
-            for index, pair in compress(zip(left, sampled, strict=True), fits):
-                for side, ids in zip(sides, pair, strict=True):
-                    side[index] = np.pad(ids, (0, side.shape[1] - len(ids)), constant_values=PAD_ID)
+            for index, pair, fit in zip(left, sampled, fits, strict=True):
+                for side, ids in zip(sides, pair if fit else (), strict=fit):
+                    side[index, : len(ids)], side[index, len(ids) :] = ids, PAD_ID
             left = left[~np.array(fits, bool)]
             if not len(left):
                 break
@@ -165,11 +165,12 @@ def shifted(source_ids, labels) -> Batch:
 
 
 def growth(corpus: Corpus, amount: float) -> np.ndarray:
-    """How many times longer subword sampling makes the sentences. (2, sides): on average, and most of them at most"""
+    """How many times longer subword sampling makes the sentences: the mean of what fits, and by how much the shapes
+    have to be wider. (2, sides)"""
     rows = np.unique(np.linspace(0, len(corpus) - 1, num=1000, dtype=np.int64))
     factors = [
         np.array(list(map(len, sampled))) / np.diff(column.offsets)[rows]
         for column, sampled in zip((corpus.source, corpus.target), corpus.sample(rows, amount, (0, 1)), strict=True)
     ]
-    most = np.quantile(factors, MOST, axis=1)
-    return np.array([np.mean(np.minimum(factors, most[:, None]), axis=1), most])
+    wider = np.maximum(np.quantile(factors, WIDE_ENOUGH, axis=1), 1.0)  # the stored pieces have to fit in any case
+    return np.array([np.mean(np.minimum(factors, wider[:, None]), axis=1), wider])

@@ -1,4 +1,4 @@
-"""Attention, Section 3.2: the mathematics as pure functions, the weights as a layer.
+"""Attention, Section 3.2: the mathematics as functions, the weights as a layer.
 
 `MultiHeadAttention` has no modes. Caching falls out of the composition: `call` is `attend(query, project(memory))`, and
 whoever wants to keep the keys and values calls the two halves:
@@ -101,7 +101,7 @@ class MultiHeadAttention(keras.layers.Layer):
             )
 
     def project(self, memory, kind=KVCache):
-        """The keys and values of `memory`, swapped in the way of a kind of cache. (B, S, D) -> KVCache"""
+        """The keys and values of `memory`; `kind` is the cache they go into. (B, S, D) -> KVCache"""
         return KVCache(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
 
     def attend(self, query, cache, mask):
@@ -121,7 +121,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _score(self, query, cache):
         if self.scoring == "additive":
-            return additive(query, cache.keys, ops.cast(self.score_vector, query.dtype))
+            return additive(query, cache.key_by_position, ops.cast(self.score_vector, query.dtype))
         return scaled_dot_product(query, cache) if self.scoring == "scaled_dot_product" else cache.dot_product(query)
 
     def _split_heads(self, x):

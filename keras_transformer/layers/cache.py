@@ -14,9 +14,9 @@ from keras import ops
 
 
 class KVCache(NamedTuple):
-    """The projected keys and values of a sequence."""
+    """The projected keys and values of a sequence. This kind is plain: `key` and `value` are what attention makes."""
 
-    key: tf.Tensor  # (B, H, S, d_k)
+    key: tf.Tensor  # (B, H, S, d_k), or as the kind keeps them
     value: tf.Tensor  # (B, H, S, d_v)
 
     @classmethod
@@ -38,7 +38,7 @@ class KVCache(NamedTuple):
         return tf.matmul(query, self.key, transpose_b=True)
 
     @property
-    def keys(self):
+    def key_by_position(self):
         """(B, H, S, d_k), however they are kept"""
         return self.key
 
@@ -69,7 +69,7 @@ class XLAKVCache(KVCache):
         return tf.matmul(query, self.key)
 
     @property
-    def keys(self):
+    def key_by_position(self):
         return _transposed(self.key)
 
 

@@ -7,7 +7,8 @@ from keras import ops
 from keras_transformer.layers.dense import leading_shape
 from keras_transformer.layers.panels import product, to_panels
 
-FEW_ROWS, FEW_ROWS_WITHOUT_XLA = 16, 256  # of `large_product`
+# A large vocabulary stands on the left up to so many rows. XLA is faster in its own way with more, a graph is not.
+LEFT_ROWS, LEFT_ROWS_OF_GRAPHS = 16, 256
 LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
 
 
@@ -48,14 +49,14 @@ class TokenEmbedding(keras.layers.Layer):
         """(B, T) -> (B, T, D), in the dtype of the weights"""
         return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
 
-    def logits(self, x, few_rows=0):
+    def logits(self, x, left_rows=0):
         """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)
 
-        Up to `few_rows` positions go through `large_product`, if the vocabulary is large.
+        A large vocabulary stands on the left for up to `left_rows` positions.
         """
         x = ops.convert_to_tensor(x)
         rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
-        y = large_product(rows, kernel, few_rows) if self.is_large else product(self, rows, kernel, transposed=True)
+        y = large_product(rows, kernel, left_rows) if self.is_large else product(self, rows, kernel, transposed=True)
         logits = tf.reshape(y, (*leading_shape(x), self.vocab_size))
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
 
@@ -71,25 +72,25 @@ class TokenEmbedding(keras.layers.Layer):
         return (*ids_shape, self.d_model)
 
 
-def large_product(rows, kernel, few_rows):
+def large_product(rows, kernel, left_rows):
     """(R, D), (V, D) -> (R, V)
 
-    Up to `few_rows` rows, reading the kernel is what takes the time. It is read nearly twice as fast where it stands on
-    the left and the product is one of batches: libraries would copy it into another order first.
+    Up to `left_rows` rows, reading the kernel is what takes the time. It is read nearly twice as fast where it stands
+    on the left and the product is one of batches: libraries would copy it into another order first.
     """
     vocab_size, width = kernel.shape
 
-    def few():
+    def left():
         parts = tf.reshape(kernel, (PARTS, vocab_size // PARTS, width))
         logits = tf.matmul(parts, tf.tile(rows[None], (PARTS, 1, 1)), transpose_b=True)  # (PARTS, V / PARTS, R)
         return tf.transpose(tf.reshape(logits, (vocab_size, -1)))
 
-    def many():
+    def right():
         return tf.matmul(rows, kernel, transpose_b=True)
 
-    if not few_rows or vocab_size % PARTS:
-        return many()
-    return tf.cond(tf.shape(rows)[0] <= few_rows, few, many)
+    if not left_rows or vocab_size % PARTS:
+        return right()
+    return tf.cond(tf.shape(rows)[0] <= left_rows, left, right)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

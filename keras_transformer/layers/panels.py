@@ -6,9 +6,9 @@ half the speed of the memory. Cut into panels it is read from beginning to end:
     kernel (D, N)  --to_panels-->  (N / 64, D, 64): 64 columns lie together       once a search
     rows (R, D)  --panel_product-->  (R, N)                                       in every step
 
-A layer multiplies by `product`, which does what it should outside of `use_panels`, and inside takes the panels:
+Layers multiply by `product`, a plain product outside of `use_panels`. Inside it takes the panels:
 
->>> with use_panels({layer: to_panels(layer.kernel)}):
+>>> with use_panels({layer: layer.panels()}):
 ...     layer(x)
 """
 
@@ -18,7 +18,7 @@ import contextvars
 import tensorflow as tf
 
 COLUMNS = 64  # of a panel
-FEW_ROWS = 8  # with more, the time goes into the arithmetic
+FEW_ROWS = 8  # with more, arithmetic takes a part of the time, and XLA's own product is as fast
 
 _panels = contextvars.ContextVar("panels", default=None)
 
@@ -40,20 +40,20 @@ def to_panels(kernel, transposed=False):
     missing[columns_axis][1] = -kernel.shape[columns_axis] % COLUMNS
     if any(map(any, missing)):
         kernel = tf.pad(kernel, missing)
-    number = kernel.shape[columns_axis] // COLUMNS
+    num_panels = kernel.shape[columns_axis] // COLUMNS
     if transposed:
-        return tf.transpose(tf.reshape(kernel, (number, COLUMNS, -1)), (0, 2, 1))
+        return tf.transpose(tf.reshape(kernel, (num_panels, COLUMNS, -1)), (0, 2, 1))
     # A transposition of (D, N / COLUMNS, COLUMNS), which XLA would make at half the speed.
     depth = kernel.shape[0]
-    pieces = tf.range(number)[:, None] + number * tf.range(depth)[None, :]
-    return tf.gather(tf.reshape(kernel, (depth * number, COLUMNS)), pieces)
+    places = tf.range(num_panels)[:, None] + num_panels * tf.range(depth)[None, :]
+    return tf.gather(tf.reshape(kernel, (depth * num_panels, COLUMNS)), places)
 
 
 def panel_product(rows, panels, size):
     """(R, D), (N / COLUMNS, D, COLUMNS) -> (R, N), where N is `size`"""
-    number = panels.shape[0]
-    y = tf.matmul(tf.tile(rows[None], (number, 1, 1)), panels)  # (N / COLUMNS, R, COLUMNS)
-    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, number * COLUMNS))[:, :size]
+    num_panels = panels.shape[0]
+    y = tf.matmul(tf.tile(rows[None], (num_panels, 1, 1)), panels)  # (N / COLUMNS, R, COLUMNS)
+    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, num_panels * COLUMNS))[:, :size]
 
 
 def product(layer, rows, kernel, transposed=False):
@@ -65,6 +65,6 @@ def product(layer, rows, kernel, transposed=False):
     panels = (_panels.get() or {}).get(layer)
     if panels is None:
         return many()
-    number = tf.shape(rows)[0]  # one row alone is read as fast from the kernel
-    few = (number > 1) & (number <= FEW_ROWS)
+    num_rows = tf.shape(rows)[0]
+    few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
     return tf.cond(few, lambda: panel_product(rows, panels, kernel.shape[0 if transposed else 1]), many)

@@ -27,7 +27,7 @@ def test_it_keeps_the_keys_and_values_of_a_plain_one(rng, kind):
     (cache,) = plain(rng, S)
     kept = kind.of(cache)
     assert type(kept) is kind
-    assert np.array_equal(kept.keys, cache.key) and np.array_equal(kept.value, cache.value)
+    assert np.array_equal(kept.key_by_position, cache.key) and np.array_equal(kept.value, cache.value)
 
 
 @ALL
@@ -47,7 +47,7 @@ def test_writing_replaces_those_slots_and_no_others(rng, index, kind):
     def write(old, fresh, index):
         after = kind.of(old).write(fresh, index)
         assert type(after) is kind
-        return after.keys, after.value
+        return after.key_by_position, after.value
 
     for expected, new, written in zip(before, fresh, running(kind, write)(old, fresh, index), strict=True):
         expected[:, :, 2 * int(index) : 2 * int(index) + 2] = new
@@ -64,7 +64,7 @@ def test_a_loop_fills_an_empty_one_slot_by_slot(rng, kind):
 
         empty = kind.start(B, H, S, WIDTHS, tf.float64)
         filled = tf.while_loop(lambda t, _: t < S, body, (0, empty))[1]
-        return empty.value.shape, filled.keys, filled.value
+        return empty.value.shape, filled.key_by_position, filled.value
 
     shape, *filled = running(kind, fill)()
     assert tuple(shape) == (B, H, S, 17)
