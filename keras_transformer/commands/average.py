@@ -56,7 +56,7 @@ def _chosen(workdir, options):
     if not paths or len(paths) < (options.last or 0):
         raise ValueError(f"Expected {options.last or 'some'} checkpoints. {len(paths)} in {workdir.checkpoints}.")
     if missing := [str(path) for path in paths if not path.exists()]:
-        raise ValueError(f"Expected checkpoints. Received: {', '.join(missing)}, which is not there.")
+        raise ValueError(f"Expected checkpoints. There is no {', '.join(missing)}.")
     damaged = []
     if len(whole(paths, damaged.append)) < len(paths):
         raise ValueError(" ".join(damaged))

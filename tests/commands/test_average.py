@@ -34,7 +34,7 @@ def test_a_checkpoint_can_be_named(finished_run, tmp_path):
     [
         (["--last", "99"], "Expected 99 checkpoints"),
         (["--last", "0"], "at least 1"),
-        (["--checkpoints", "/nowhere.npz"], "is not there"),
+        (["--checkpoints", "/nowhere.npz"], "There is no /nowhere.npz."),
         (["--last", "1", "--checkpoints", "x"], "both"),
     ],
 )
