@@ -58,7 +58,7 @@ def records(num_steps):
         }
         for step in range(1, num_steps + 1)
     ]
-    valid = [{"kind": "valid", "step": num_steps, "loss": 3.0, "perplexity": 20.0, "bleu": 12.5}]
+    valid = [{"kind": "valid", "step": num_steps, "loss": 3.0, "perplexity": 20.0, "bleu": 12.5, "seconds": 90.0}]
     return train + valid
 
 
@@ -75,7 +75,9 @@ def test_a_learning_curve_has_a_panel_for_what_was_logged(shown):
     steps, losses = shown[0].axes[0].lines[0].get_data()
     assert list(steps) == list(range(1, 12)) and losses[2] == 5.0
     assert list(shown[0].axes[5].lines[0].get_xdata()) == [1, 2, *range(4, 12)]  # None at step 3
-    plots.learning_curve([{"kind": "valid", "step": 1, "bleu": 0.0, "loss": math.inf}], None)
+    (minutes,), (scores,) = shown[0].axes[2].lines[0].get_data()
+    assert shown[0].axes[2].get_xlabel() == "minutes" and (minutes, scores) == (1.5, 12.5)
+    plots.learning_curve([{"kind": "valid", "step": 1, "bleu": 0.0, "loss": math.inf, "seconds": 1.0}], None)
     assert [axes.get_title("left") for axes in shown[1].axes] == ["BLEU"]
 
 

@@ -7,7 +7,7 @@ from keras_transformer.commands.options import add_workdir
 EPILOG = """\
 attention    who attends to whom in one sentence: encoder, decoder and cross attention (--source, --target, --layer),
              with --heads the cross attention of every head
-curve        loss, perplexity, BLEU, learning rate and speed against the steps
+curve        loss, perplexity, learning rate and speed against the steps, BLEU against the minutes
 schedule     the learning rate of every step
 positions    the encodings of the positions and how similar they are"""
 

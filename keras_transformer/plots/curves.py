@@ -8,13 +8,13 @@ from keras_transformer.plots.figure import BLUE, LINES, ORANGE, SKY, logarithmic
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
-PANELS = (  # title, field of a record, kinds of records, spans magnitudes
-    ("loss, a token", "loss", ("train", "valid"), False),
-    ("perplexity", "perplexity", ("train", "valid"), True),
-    ("BLEU", "bleu", ("valid",), False),
-    ("learning rate", "learning_rate", ("train",), False),
-    ("target tokens a second", "tokens_per_second", ("train",), False),
-    ("gradient norm", "gradient_norm", ("train",), True),
+PANELS = (  # title, field of a record, what it is drawn against, kinds of records, spans magnitudes
+    ("loss, a token", "loss", "step", ("train", "valid"), False),
+    ("perplexity", "perplexity", "step", ("train", "valid"), True),
+    ("BLEU", "bleu", "minutes", ("valid",), False),
+    ("learning rate", "learning_rate", "step", ("train",), False),
+    ("target tokens a second", "tokens_per_second", "step", ("train",), False),
+    ("gradient norm", "gradient_norm", "step", ("train",), True),
 )
 
 
@@ -36,23 +36,24 @@ def sparkline(values, width=40) -> str:
 
 
 def learning_curve(records, path):
-    """Everything that `log.jsonl` tells about a run, against the steps.
+    """Everything that `log.jsonl` tells about a run, against the steps; BLEU against the minutes that it took.
 
     Args:
         records: its lines as dicts, of kind "train" or "valid"; what none of them has gets no panel.
         path: of the PNG.
     """
-    panels = [(*panel, {kind: _curve(records, kind, panel[1]) for kind in panel[2]}) for panel in PANELS]
-    panels = [panel for panel in panels if any(len(steps) for steps, _ in panel[-1].values())]
+    records = [{**record, "minutes": record.get("seconds", math.nan) / 60} for record in records]
+    panels = [(*panel, {kind: _curve(records, kind, *panel[1:3]) for kind in panel[3]}) for panel in PANELS]
+    panels = [panel for panel in panels if any(len(values) for _, values in panel[-1].values())]
     if not panels:
         raise ValueError(f"A learning curve needs records with figures. Received: {len(records)} without any.")
     num_columns = min(3, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
     figure = new_figure(4.2 * num_columns, 3.1 * num_rows)
-    for i, (title, field, kinds, spans_magnitudes, curves) in enumerate(panels, start=1):
-        axes = new_axes(figure, (num_rows, num_columns, i), title, "step")
-        for kind, (steps, values) in curves.items():
-            _draw(axes, kind, steps, values)
+    for i, (title, field, against, kinds, spans_magnitudes, curves) in enumerate(panels, start=1):
+        axes = new_axes(figure, (num_rows, num_columns, i), title, against)
+        for kind, curve in curves.items():
+            _draw(axes, kind, *curve)
         values = np.concatenate([values for _, values in curves.values()])
         if spans_magnitudes and values.min() > 0 and values.max() > 10 * values.min():
             logarithmic(axes)
@@ -104,21 +105,21 @@ def _mean(values):
     return finite.mean() if len(finite) else math.nan
 
 
-def _curve(records, kind, field):
-    """(steps, values) of the records that have a finite value."""
-    pairs = [(record["step"], record.get(field)) for record in records if record.get("kind") == kind]
-    pairs = [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
-    return np.array([step for step, _ in pairs]), np.array([value for _, value in pairs], "float64")
+def _curve(records, kind, field, against):
+    """(places, values) of the records that have finite ones."""
+    pairs = [(record[against], record.get(field, math.nan)) for record in records if record.get("kind") == kind]
+    pairs = np.array([pair for pair in pairs if None not in pair], "float64").reshape(-1, 2)
+    return pairs[np.isfinite(pairs).all(axis=1)].T
 
 
-def _draw(axes, kind, steps, values):
+def _draw(axes, kind, places, values):
     """Validations are dots. A long curve of training is faint, with its running mean on top."""
     if kind == "valid":
-        axes.plot(steps, values, color=ORANGE, marker="o", markersize=4, linewidth=1.6, label="validation")
+        axes.plot(places, values, color=ORANGE, marker="o", markersize=4, linewidth=1.6, label="validation")
     elif len(values) < 100:
-        axes.plot(steps, values, color=BLUE, marker="o", markersize=2.5, linewidth=1.6, label="training")
+        axes.plot(places, values, color=BLUE, marker="o", markersize=2.5, linewidth=1.6, label="training")
     else:
         width = len(values) // 50
         running = np.convolve(values, np.ones(width) / width, mode="valid")
-        axes.plot(steps, values, color=BLUE, linewidth=0.7, alpha=0.35)
-        axes.plot(steps[width // 2 :][: len(running)], running, color=BLUE, linewidth=1.6, label="training")
+        axes.plot(places, values, color=BLUE, linewidth=0.7, alpha=0.35)
+        axes.plot(places[width // 2 :][: len(running)], running, color=BLUE, linewidth=1.6, label="training")

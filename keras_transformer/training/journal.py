@@ -2,7 +2,8 @@
 
 A record of `log.jsonl` is one JSON object a line, of kind "train" (means over the steps since the one before) or
 "valid". A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from
-that of one that was not in the fields of time alone: `seconds` and `tokens_per_second`.
+that of one that was not in the fields of time alone: `seconds`, which go on from the last record that is kept,
+and `tokens_per_second`.
 """
 
 import importlib.util
@@ -43,6 +44,7 @@ class Journal:
         if self.enabled:
             kept = [record for record in read_log(self.path) if record["step"] <= step]
             rewrite_log(self.path, kept)
+            self._started -= max((record.get("seconds", 0.0) for record in kept), default=0.0)
 
     def add(self, step, logs, learning_rate):
         """Adds what one step gave: sums over its tokens."""
@@ -75,16 +77,16 @@ class Journal:
             "tokens": int(self.sums["tokens"]),
             "skipped": int(self.sums["skipped"]),
             "tokens_per_second": round(self._speed(), 1),
-            "seconds": round(time.monotonic() - self._started, 3),
         }
         self.sums = dict.fromkeys(self.sums, 0.0)
         self._window_started = time.monotonic()
         self.write(record)
 
     def write(self, record):
-        """Appends one record to the log and to TensorBoard."""
+        """Appends one record, and the seconds that the run has taken, to the log and to TensorBoard."""
         if not self.enabled:
             return
+        record = {**record, "seconds": round(self._seconds(), 3)}
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         if self._tensorboard is None:
@@ -102,6 +104,9 @@ class Journal:
         if self.enabled:
             self._progress.clear()
             print(text, flush=True)
+
+    def _seconds(self):
+        return time.monotonic() - self._started
 
     def _speed(self):
         return self.sums["tokens"] / max(time.monotonic() - self._window_started, 1e-9)

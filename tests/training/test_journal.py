@@ -50,6 +50,19 @@ def test_a_resumed_journal_equals_one_that_was_never_interrupted(tmp_path):
     assert without_times(broken / "log.jsonl") == without_times(straight / "log.jsonl")
 
 
+def test_the_seconds_of_a_resumed_journal_go_on(tmp_path):
+    first = Journal(tmp_path, 9)
+    first._started -= 1000.0  # a long run
+    write(first, range(1, 4))
+    first.write({"kind": "valid", "step": 3, "bleu": 1.0})
+    first.write({"kind": "valid", "step": 5, "bleu": 2.0})
+    second = Journal(tmp_path, 9)
+    second.restore(first.state(), 4)
+    write(second, range(5, 7))
+    seconds = [record["seconds"] for record in read_log(tmp_path / "log.jsonl")]
+    assert len(seconds) == 3 and 1000 <= seconds[0] <= seconds[1] <= seconds[2] < 1100
+
+
 def test_a_skipped_step_does_not_spoil_the_means(tmp_path):
     journal = Journal(tmp_path, 9)
     journal.add(1, logs(1), 0.01)
