@@ -8,19 +8,19 @@
 A plan is what all rows have in common: data, languages, factor, steps, seed and further settings.
 """
 
-import contextlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 from paper import ROWS, scaled
 
-ROOT = Path(__file__).resolve().parents[2]
-TOKENS_PER_BATCH = 4096  # positions a side
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py lies
+
+from logged import ROOT, run_logged
+
+TOKENS_PER_BATCH = 2048  # positions a side: many small steps learn most in a short time
 
 
 def train(name, plan, workdir):
@@ -74,25 +74,6 @@ def evaluation_command(name, plan, workdir) -> list:
 
 def files(plan, split) -> list[str]:
     return [str(Path(plan["data"]) / f"{split}.{language}") for language in plan["languages"]]
-
-
-def run_logged(command, folder):
-    """Runs a command, what it says at the end of FOLDER.log. Ends with its exit code where it does not succeed."""
-    log = folder.with_name(f"{folder.name}.log")
-    with open(log, "ab") as file, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT) as child:
-        before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        code = None
-        while code is None:
-            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C has reached the child too: it saves its state
-                code = child.wait()
-        signal.signal(signal.SIGTERM, before)
-    if code in (130, 143):
-        print(f"Stopped by a signal in {folder.name}. The same command goes on.", file=sys.stderr)
-        raise SystemExit(code)
-    if code:
-        tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]
-        print("\n".join(tail), f"{folder.name} stopped with exit code {code}: see {log}", sep="\n", file=sys.stderr)
-        raise SystemExit(code if code > 0 else 128 - code)
 
 
 def result(name, workdir) -> dict:
