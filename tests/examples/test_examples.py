@@ -5,10 +5,12 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keras_transformer import load_recipe, preset
 from keras_transformer.__main__ import COMMANDS
+from keras_transformer.translator import Translator
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "examples").glob("*/*.toml"))
@@ -118,6 +120,26 @@ def test_what_is_held_out_does_not_depend_on_the_order():
     held_out = split(pairs, 4)["test"]
     assert held_out == split(pairs[::-1], 4)["test"] and held_out != pairs[:4]
     assert len(set(held_out) - set(split([*pairs, ("x", "y")], 4)["test"])) <= 1  # a new sentence moves few
+
+
+def test_a_packed_run_is_a_small_translator_that_knows_nothing_of_its_machine(finished_run, tmp_path, capsys):
+    pack = runpy.run_path(str(ROOT / "examples/tatoeba_en_de/pack.py"))["main"]
+    command = ["--workdir", str(finished_run), "--to", str(tmp_path / "model")]
+    assert pack(command) == 0
+    packed = {path.name: path for path in (tmp_path / "model").iterdir()}
+    assert packed.keys() == {"model.keras", "config.json", "tokenizer.model"}
+    assert packed["model.keras"].stat().st_size < 0.65 * (finished_run / "model.keras").stat().st_size
+    assert "train" not in packed["config.json"].read_text()
+    whole, small = (Translator.load(folder) for folder in (finished_run, tmp_path / "model"))
+    for a, b in zip(whole.model.trainable_variables, small.model.trainable_variables, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2**-11, atol=2**-25)
+    texts = ["Anna sleeps.", "The old man sees a dog."]
+    close = zip(whole.score(texts, texts), small.score(texts, texts), strict=True)
+    assert all(a.log_prob == pytest.approx(b.log_prob, rel=0.01) for a, b in close)
+    assert small.decode == whole.decode
+    with pytest.raises(SystemExit):
+        pack(command)
+    assert "must be an empty folder" in capsys.readouterr().err
 
 
 # --- Multi30k

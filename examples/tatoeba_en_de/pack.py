@@ -1,0 +1,59 @@
+"""A finished run as a small folder, which `keras-transformer translate --workdir` takes: a translator to give away.
+
+    python examples/tatoeba_en_de/pack.py --workdir runs/tatoeba_en_de --to examples/tatoeba_en_de/model
+
+The weights keep the eleven binary digits of half precision and are compressed, which halves the file; it stays an
+ordinary model.keras in float32. Of the configuration, model and decode are kept: the folder names no file of the
+machine that it was made on.
+"""
+
+import argparse
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_transformer.data.records import write_json
+from keras_transformer.training.workdir import Workdir
+
+LARGEST = 8_000_000  # bytes of everything: more does not belong into a repository
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workdir", metavar="FOLDER", required=True, help="a finished run")
+    parser.add_argument("--to", metavar="FOLDER", required=True, help="an empty folder, or a new one")
+    options = parser.parse_args(arguments)
+    run, folder = Workdir(options.workdir), Path(options.to)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        parser.error(f"--to must be an empty folder. Received: {folder}, which is not.")
+    config = run.load_config().to_dict()
+    pack(run.model_path, folder / "model.keras")
+    write_json(folder / "config.json", {name: config[name] for name in ("model", "decode")})
+    for path in run.path.glob("*.model"):  # one tokenizer, or two
+        shutil.copy(path, folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {size:,} bytes")
+    return int(size > LARGEST)
+
+
+def pack(path, packed):
+    """Rounds the weights of a .keras file and compresses it."""
+    model = keras.saving.load_model(path, compile=False)
+    for variable in model.trainable_variables:
+        variable.assign(variable.numpy().astype(np.float16).astype(np.float32))
+    plain = packed.with_name("plain.keras")
+    model.save(plain)
+    deflated = dict(compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", **deflated) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    plain.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
