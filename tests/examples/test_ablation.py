@@ -8,10 +8,10 @@ import pytest
 SIGNATURE = "nrefs:1|tok:none"
 
 
-def finished(name, test, difference=None, interval=None, settings=()):
+def finished(test, difference=None, interval=None):
     split = {"bleu": test, "signature": SIGNATURE, "difference": difference, "interval": interval}
     return {
-        "set": list(settings),
+        "set": [],
         "valid": split,
         "test": split,
         "weights": {"last": 1.0},
@@ -20,10 +20,10 @@ def finished(name, test, difference=None, interval=None, settings=()):
     }
 
 
-def put(workdir, name, seed, *figures, settings=()):
+def put(workdir, name, seed, *figures):
     folder = workdir / f"{name}-{seed}"
     folder.mkdir(parents=True)
-    (folder / "ablation.json").write_text(json.dumps(finished(name, *figures, settings=settings)))
+    (folder / "ablation.json").write_text(json.dumps(finished(*figures)))
 
 
 @pytest.fixture
