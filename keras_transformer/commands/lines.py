@@ -32,16 +32,24 @@ def _skip(file):
 
 
 def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tuple[str, ...]]]:
-    """The rows, tuples of strings, some at a time: at most `num_rows`, fewer where they are long."""
-    chunk, size = [], 0
-    for row in rows:
-        chunk.append(row)
-        size += sum(map(len, row))
-        if len(chunk) >= num_rows or size >= MAX_CHUNK:
-            yield chunk
-            chunk, size = [], 0
+    """The rows, tuples of strings, some at a time: at most `num_rows`, fewer where they are long.
+
+    Where `rows` raises an error, those before it come first.
+    """
+    chunk, size, failure = [], 0, None
+    try:
+        for row in rows:
+            chunk.append(row)
+            size += sum(map(len, row))
+            if len(chunk) >= num_rows or size >= MAX_CHUNK:
+                yield chunk
+                chunk, size = [], 0
+    except Exception as error:
+        failure = error
     if chunk:
         yield chunk
+    if failure:
+        raise failure
 
 
 def open_input(path):

@@ -52,6 +52,17 @@ def test_chunks_are_limited_in_rows_and_in_characters(monkeypatch):
     assert list(chunks([], 3)) == []
 
 
+def test_an_error_comes_after_the_rows_before_it():
+    def rows():
+        yield from [("a",), ("b",), ("c",)]
+        raise ValueError("line 4")
+
+    found = chunks(rows(), 2)
+    assert [next(found), next(found)] == [[("a",), ("b",)], [("c",)]]
+    with pytest.raises(ValueError, match="line 4"):
+        next(found)
+
+
 def test_what_is_written_is_one_line_each(tmp_path):
     path = tmp_path / "out.txt"
     with open_output(path, None) as write:

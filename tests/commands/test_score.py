@@ -47,3 +47,9 @@ def test_pairs_that_do_not_fit_are_an_error(finished_run, files, capsys):
     ]:
         assert main(["score", "--workdir", str(finished_run), *map(str, arguments)]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_the_pairs_before_one_that_does_not_fit_have_their_scores(finished_run, files, capsys):
+    (files / "odd").write_text("Anna sleeps.\tAnna schläft.\nonly one\n")
+    assert main(["score", "--workdir", str(finished_run), "--input", str(files / "odd")]) == 1
+    assert float(capsys.readouterr().out) < 0
