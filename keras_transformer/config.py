@@ -205,6 +205,7 @@ class TrainConfig(_Section):
     accumulation: int = 1  # micro-batches of one update
     warmup_steps: int = 4000  # Section 5.3
     learning_rate_scale: float = 1.0  # factor on the paper's schedule
+    cooldown_steps: int = 0  # over the last so many updates the learning rate falls to 0; 0: the paper's schedule
     label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
     clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
     # Exponential moving average beside the weights: average = d * average + (1 - d) * weights after each update, where
@@ -227,7 +228,8 @@ class TrainConfig(_Section):
     def check(self):
         self.require_at_least(1, "steps", "tokens_per_batch", "accumulation", "warmup_steps", "checkpoint_steps")
         self.require_at_least(1, "keep_checkpoints", "average_checkpoints", "valid_steps", "patience", "log_steps")
-        self.require_at_least(0, "seed", "valid_sentences")
+        self.require_at_least(0, "seed", "valid_sentences", "cooldown_steps")
+        self.require(self.cooldown_steps <= self.steps, "cooldown_steps", "at most `steps`")
         self.require_probability("label_smoothing")
         for name in ("learning_rate_scale", "clip_norm", "checkpoint_minutes"):
             value = getattr(self, name)

@@ -11,23 +11,37 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Keras counts its iterations from 0 and calls the schedule before the update, so the first update has step 1. Where
     the optimizer accumulates gradients, an iteration is a micro-batch, and `accumulation` of them make a step.
 
+    Not in the paper: over the last `cooldown_steps` of `steps` a factor falls in a straight line from 1 to 0. Small
+    batches at a high rate learn fast but noisily, and the noise has to end.
+
     Args:
         d_model: width of the model.
         warmup_steps: the step of the highest rate.
         scale: factor on the whole.
         accumulation: the optimizer's `gradient_accumulation_steps`.
+        steps: of the whole training, where there are `cooldown_steps`.
+        cooldown_steps: the last so many of `steps`.
     """
 
-    def __init__(self, d_model, warmup_steps=4000, scale=1.0, accumulation=1):
+    def __init__(self, d_model, warmup_steps=4000, scale=1.0, accumulation=1, steps=None, cooldown_steps=0):
+        if cooldown_steps and (steps is None or not 0 < cooldown_steps <= steps):
+            raise ValueError(
+                "`cooldown_steps` must be 0, or positive and at most `steps`. "
+                f"Received: cooldown_steps={cooldown_steps}, steps={steps}."
+            )
         self.d_model, self.warmup_steps, self.scale, self.accumulation = d_model, warmup_steps, scale, accumulation
+        self.steps, self.cooldown_steps = steps, cooldown_steps
 
     def __call__(self, iteration):
         step = ops.cast(ops.cast(iteration, "int64") // self.accumulation + 1, "float32")
-        return self.scale * self.d_model**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
+        rate = self.scale * self.d_model**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
+        if not self.cooldown_steps:
+            return rate
+        return rate * ops.clip((self.steps + 1 - step) / self.cooldown_steps, 0.0, 1.0)
 
     @property
     def peak(self):
-        """The highest rate, at step `warmup_steps`."""
+        """The highest rate, at step `warmup_steps`, if that is before the cooldown."""
         return self.scale * (self.d_model * self.warmup_steps) ** -0.5
 
     def get_config(self):
@@ -36,4 +50,6 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
             "accumulation": self.accumulation,
+            "steps": self.steps,
+            "cooldown_steps": self.cooldown_steps,
         }

@@ -46,8 +46,28 @@ def test_under_accumulation_a_step_is_a_real_update():
     assert rates == pytest.approx([rate_of_step(step, 26, 37) for step in (1, 1, 1, 2, 2, 2, 3, 3, 3)], rel=1e-5)
 
 
+def test_the_cooldown_is_a_straight_line_to_zero_after_the_last_step():
+    plain, schedule = TransformerSchedule(26, 5), TransformerSchedule(26, 5, steps=40, cooldown_steps=10)
+    factors = [float(schedule(iteration) / plain(iteration)) for iteration in range(43)]
+    expected = [1.0] * 30 + [remaining / 10 for remaining in range(10, 0, -1)] + [0.0] * 3
+    assert factors == pytest.approx(expected, abs=1e-5)
+
+
+def test_under_accumulation_the_cooldown_counts_updates():
+    plain = TransformerSchedule(26, 5, accumulation=3)
+    schedule = TransformerSchedule(26, 5, accumulation=3, steps=4, cooldown_steps=2)
+    factors = [float(schedule(micro_batch) / plain(micro_batch)) for micro_batch in range(15)]
+    assert factors == pytest.approx([1.0] * 9 + [0.5] * 3 + [0.0] * 3, abs=1e-5)
+
+
+@pytest.mark.parametrize("steps, cooldown_steps", [(None, 5), (10, 11), (10, -1)])
+def test_a_cooldown_longer_than_the_training_is_refused(steps, cooldown_steps):
+    with pytest.raises(ValueError, match=f"Received: cooldown_steps={cooldown_steps}, steps={steps}."):
+        TransformerSchedule(26, steps=steps, cooldown_steps=cooldown_steps)
+
+
 def test_serialisation_keeps_every_argument():
-    schedule = TransformerSchedule(26, warmup_steps=37, scale=0.3, accumulation=5)
+    schedule = TransformerSchedule(26, warmup_steps=37, scale=0.3, accumulation=5, steps=90, cooldown_steps=60)
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert restored.get_config() == schedule.get_config()
     assert float(restored(41)) == float(schedule(41))

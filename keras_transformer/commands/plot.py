@@ -70,12 +70,12 @@ def _curve(options, path):
 def _schedule(options, path):
     import numpy as np
 
-    from keras_transformer import TransformerSchedule, plots
+    from keras_transformer import plots
+    from keras_transformer.training.step import schedule_of
 
     config = _config(options)
-    train = config.train
-    schedule = TransformerSchedule(config.model.d_model, train.warmup_steps, train.learning_rate_scale)
-    plots.schedule(np.asarray(schedule(np.arange(train.steps))), path)
+    schedule = schedule_of(config.train, config.model.d_model)
+    plots.schedule(np.asarray(schedule(np.arange(config.train.steps))), path)
 
 
 def _positions(options, path):

@@ -24,6 +24,17 @@ from keras_transformer.training.strategy import has_several_workers, num_local_r
 ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
 
 
+def schedule_of(config: TrainConfig, d_model):
+    """The learning rate of a run."""
+    return TransformerSchedule(
+        d_model,
+        config.warmup_steps,
+        scale=config.learning_rate_scale,
+        steps=config.steps,
+        cooldown_steps=config.cooldown_steps,
+    )
+
+
 class Trainee(keras.Model):
     """A `Transformer` as `fit` trains it. Make it inside the scope of the strategy.
 
@@ -36,8 +47,7 @@ class Trainee(keras.Model):
         super().__init__(**kwargs)
         self.transformer = transformer
         self.train_config = config
-        width, scale = transformer.config.d_model, config.learning_rate_scale
-        self.schedule = TransformerSchedule(width, config.warmup_steps, scale=scale)
+        self.schedule = schedule_of(config, transformer.config.d_model)
         optimizer = FusedAdam(self.schedule, **ADAM, name="adam")
         optimizer.build(transformer.trainable_variables)
         self.num_skipped = self._counter("num_skipped")  # updates that were not made, because a gradient was not finite
