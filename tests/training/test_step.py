@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import TrainConfig, Transformer
+from keras_transformer import TrainConfig, Transformer, TransformerSchedule
 from keras_transformer.data.batches import ELEMENT_SPEC
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.step import Trainee
@@ -130,6 +130,13 @@ def test_the_moving_average_follows_its_formula():
         after_one = 0.1 * w0 + 0.9 * w1  # min(0.9, (1 + 0) / (10 + 0))
         expected = (2 / 11) * after_one + (9 / 11) * w2
         np.testing.assert_allclose(average, expected, atol=1e-6)
+
+
+def test_the_optimizer_has_the_schedule_of_the_configuration():
+    _, _, trainee = run(random_batches(1), warmup_steps=3, learning_rate_scale=0.5, steps=20, cooldown_steps=10)
+    expected = TransformerSchedule(SMALL["d_model"], 3, scale=0.5, steps=20, cooldown_steps=10)
+    assert trainee.schedule.get_config() == expected.get_config()
+    assert float(trainee.optimizer.learning_rate) == pytest.approx(float(expected(1)))
 
 
 def test_the_step_is_traced_once_whatever_the_shapes():
