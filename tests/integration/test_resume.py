@@ -65,8 +65,8 @@ def test_sigterm_saves_and_exits_with_143_and_the_same_command_resumes(uninterru
 def test_sigkill_at_a_checkpoint_being_written_loses_nothing(uninterrupted, tmp_path):
     workdir = tmp_path / "run"
     process = start(workdir)
-    checkpoints = workdir / "checkpoints"
-    wait_for(lambda: (checkpoints / "step-00000014.partial").exists(), process)
+    later = [workdir / "checkpoints" / f"step-{step:08}.partial" for step in range(14, STEPS, 7)]  # than the first
+    wait_for(lambda: any(partial.exists() for partial in later), process)  # a busy machine may let one slip by
     process.kill()
     process.communicate()
     code, said = finish(workdir)
