@@ -31,6 +31,7 @@ CHANGES = {  # of the recipe, as --set of train_keras.py
     "vocab_3000": ("data.vocab_size=3000",),
     "vocab_10000": ("data.vocab_size=10000",),
     "post_norm": ("model.norm=post",),
+    "no_cooldown": ("train.cooldown_steps=0",),
     "ema": ("train.ema_decay=0.999",),
 }
 SPLITS = ("valid", "test")
