@@ -142,6 +142,13 @@ def test_a_packed_run_is_a_small_translator_that_knows_nothing_of_its_machine(fi
     assert "must be an empty folder" in capsys.readouterr().err
 
 
+def test_the_translator_in_the_repository_is_small_and_translates():
+    folder = ROOT / "examples/tatoeba_en_de/model"
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 8_000_000
+    found = Translator.load(folder).translate(["Good morning.", "Where is the station?"])
+    assert found == ["Guten Morgen!", "Wo ist der Bahnhof?"]
+
+
 # --- Multi30k
 
 
