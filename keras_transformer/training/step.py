@@ -3,7 +3,7 @@
     replica 0:  micro-batches --XLA: forward, loss, backward--> sums of gradients, loss, tokens --.
     replica 1:  micro-batches --XLA: forward, loss, backward--> sums of gradients, loss, tokens --+--> all-reduce (sum)
                                                                                                    |
-        every replica alike:  gradients / tokens --> clip by global norm --> finite? --> Adam, EMA <'
+        every replica alike:  gradients / tokens --> clip by global norm --> finite? --> update, EMA <'
 
 Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas
 with k micro-batches each make the update of one device with the one large batch, however the tokens are spread.
@@ -18,10 +18,8 @@ from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
-from keras_transformer.training.adam import FusedAdam
+from keras_transformer.training.optimizers import make_optimizer
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
-
-ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
 
 
 def schedule_of(config: TrainConfig, d_model):
@@ -48,7 +46,7 @@ class Trainee(keras.Model):
         self.transformer = transformer
         self.train_config = config
         self.schedule = schedule_of(config, transformer.config.d_model)
-        optimizer = FusedAdam(self.schedule, **ADAM, name="adam")
+        optimizer = make_optimizer(config.optimizer, self.schedule)
         optimizer.build(transformer.trainable_variables)
         self.num_skipped = self._counter("num_skipped")  # updates that were not made, because a gradient was not finite
         self.ema = [self._copy(v) for v in transformer.trainable_variables] if config.ema_decay else []

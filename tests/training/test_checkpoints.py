@@ -22,12 +22,12 @@ from keras_transformer.training.step import Trainee
 from tests.training.batches import dataset, random_batches
 
 
-def make_trainee(seed=3):
+def make_trainee(seed=3, **train):
     keras.utils.set_random_seed(seed)
     model = Transformer(
         53, d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, name="transformer"
     )
-    return Trainee(model, TrainConfig(ema_decay=0.9, xla=False))
+    return Trainee(model, TrainConfig(ema_decay=0.9, xla=False, **train))
 
 
 @pytest.fixture
@@ -43,11 +43,13 @@ def fit(trainee, batches):
     trainee.fit(dataset(batches), steps_per_epoch=len(batches), shuffle=False, verbose=0)
 
 
-def test_every_variable_that_a_step_changes_is_in_the_checkpoint(trainee):
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_every_variable_that_a_step_changes_is_in_the_checkpoint(optimizer):
+    trainee = make_trainee(optimizer=optimizer)
     held = {id(variable) for variable in named_variables(trainee).values()}
     everything = [*trainee.transformer.variables, *trainee.ema, *trainee.optimizer.variables, *trainee.variables]
     apart = {v.path for v in everything if id(v) not in held}
-    assert apart <= {"adam/learning_rate"}, apart
+    assert apart <= {f"{optimizer}/learning_rate"}, apart
     before = values(trainee)
     fit(trainee, random_batches(1))
     changed = {name for name, value in values(trainee).items() if not np.array_equal(value, before[name])}
@@ -60,13 +62,15 @@ def test_names_do_not_depend_on_what_else_the_process_has_made(trainee):
     assert list(named_variables(make_trainee())) == names
 
 
-def test_a_restored_run_goes_on_as_if_it_had_never_stopped(trainee, tmp_path):
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_restored_run_goes_on_as_if_it_had_never_stopped(optimizer, tmp_path):
+    trainee = make_trainee(optimizer=optimizer)
     batches = random_batches(5)
     checkpoints = Checkpoints(tmp_path, keep=3)
     fit(trainee, batches[:2])
     checkpoints.save(trainee, {"step": 2, "note": [1.5, None]})
     fit(trainee, batches[2:])
-    resumed = make_trainee(seed=99)
+    resumed = make_trainee(seed=99, optimizer=optimizer)
     assert checkpoints.restore(resumed) == {"step": 2, "note": [1.5, None]}
     fit(resumed, batches[2:])
     expected = values(trainee)

@@ -61,6 +61,12 @@ def test_replicas_and_micro_batches_make_the_update_of_one_large_batch(one_large
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
 
 
+def test_replicas_make_the_same_update_of_muon():
+    alone, _, _ = run(random_batches(4), optimizer="muon", **EXACT)
+    together, _, _ = run(random_batches(4), "mirrored", accumulation=2, xla=True, optimizer="muon", **EXACT)
+    assert distance(alone, together) < 1e-6
+
+
 def test_a_token_less_would_be_seen(one_large_batch):
     batches = random_batches(4)
     batches[0].weights[np.nonzero(batches[0].weights)[0][0], 0] = 0.0

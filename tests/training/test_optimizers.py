@@ -1,0 +1,71 @@
+"""Keras's Adam and Muon, with Adam's update in one operation; and which weight has which update."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import TrainConfig, Transformer
+from keras_transformer.training.optimizers import FusedAdam, FusedMuon, make_optimizer
+from keras_transformer.training.step import Trainee
+from tests.small import SMALL, VARIANTS, V
+
+ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+MUON = dict(adam_beta_1=0.9, adam_beta_2=0.98, epsilon=1e-9, weight_decay=None, adam_weight_decay=None)
+SHAPES = {"kernel": (5, 7), "tall": (9, 4), "bias": (11,), "embedding": (13, 3)}
+RATE = 0.01
+
+
+def trained(optimizer, rng, num_steps=7):
+    """Name -> weight, and the optimizer's own variables, after some steps."""
+    weights = {n: keras.Variable(rng.normal(size=s), dtype="float32", name=n) for n, s in SHAPES.items()}
+    optimizer.build(list(weights.values()))
+    for step in range(num_steps):
+        for weight in weights.values():
+            gradient = tf.constant(rng.normal(size=weight.shape) * 10.0**-step, tf.float32)
+            optimizer.update_step(gradient, weight, tf.constant(RATE / (1 + step)))
+        optimizer.iterations.assign_add(1)
+    return {n: weight.numpy() for n, weight in weights.items()}, [v.numpy() for v in optimizer.variables]
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, settings",
+    [(FusedAdam, keras.optimizers.Adam, ADAM), (FusedMuon, keras.optimizers.Muon, MUON)],
+    ids=["adam", "muon"],
+)
+def test_weights_and_moments_are_those_of_keras(ours, theirs, settings):
+    (a, a_state), (b, b_state) = (trained(make(0.1, **settings), np.random.default_rng(3)) for make in (ours, theirs))
+    for x, y in zip([*a.values(), *a_state], [*b.values(), *b_state], strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-9)
+
+
+def test_muon_leaves_vectors_and_embeddings_to_adam():
+    adam, _ = trained(make_optimizer("adam", 0.1), np.random.default_rng(3))
+    muon, _ = trained(make_optimizer("muon", 0.1), np.random.default_rng(3))
+    assert {name for name in SHAPES if np.array_equal(adam[name], muon[name])} == {"bias", "embedding"}
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (24, 48), (48, 24)])
+def test_muon_moves_a_matrix_as_far_in_every_direction(shape):
+    rng = np.random.default_rng(1)
+    left, _, right = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
+    gradient = left * np.geomspace(1e-3, 1e-5, len(right)) @ right  # one direction has a hundred times the gradient
+    weight = keras.Variable(np.zeros(shape), dtype="float32", name="kernel")
+    optimizer = make_optimizer("muon", 0.1)
+    optimizer.build([weight])
+    optimizer.update_step(tf.constant(gradient, tf.float32), weight, tf.constant(RATE))
+    moved = -weight.numpy() / (RATE * 0.2 * np.sqrt(max(shape)))  # the length of Adam's steps: Liu et al. 2025
+    lengths = np.diag(left.T @ moved @ right.T)
+    assert lengths.min() > 0.2  # five iterations: the shortest is not yet as long as the rest
+    assert lengths.max() < 1.3
+    np.testing.assert_allclose(left * lengths @ right, moved, atol=1e-3)
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_muon_has_the_kernels_of_the_layers_and_nothing_else(options):
+    model = Transformer(V, **SMALL | options)
+    weights = model.trainable_variables
+    optimizer = Trainee(model, TrainConfig(optimizer="muon")).optimizer
+    kernels = {v.path for v, velocity in zip(weights, optimizer.adam_velocities, strict=True) if velocity is None}
+    assert kernels == {v.path for v in weights if v.path.endswith("/kernel")}
+    assert len(kernels) > 30
