@@ -203,7 +203,7 @@ class TrainConfig(_Section):
     # about 25,000 tokens a side; how many of the positions are tokens is said when the run starts.
     tokens_per_batch: int = 25_000
     accumulation: int = 1  # micro-batches of one update
-    optimizer: Literal["adam", "muon"] = "adam"  # Section 5.3; muon: matrices move by orthogonal steps
+    optimizer: Literal["adam", "muon"] = "adam"  # Section 5.3; muon: kernels move by orthogonal steps, the rest by Adam
     warmup_steps: int = 4000  # Section 5.3
     learning_rate_scale: float = 1.0  # factor on the paper's schedule
     cooldown_steps: int = 0  # over the last so many updates the learning rate falls to 0; 0: the paper's schedule

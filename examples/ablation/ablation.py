@@ -1,7 +1,8 @@
-"""What each choice of the Multi30k recipe is worth: one change at a time, some seeds, scores with intervals.
+r"""What each choice of the Multi30k recipe is worth: one change at a time, some seeds, scores with intervals.
 
     python examples/ablation/ablation.py --workdir runs/ablation --seeds 1 2 3
-    python examples/ablation/ablation.py --workdir runs/few --rows dropout_0.1 post_norm --set train.steps=2000
+    python examples/ablation/ablation.py --workdir runs/few --rows dropout_0.1 post_norm \
+        --set train.steps=3000 --set train.cooldown_steps=1000
 
 Every row is the recipe with one change (CHANGES), trained by train_keras.py in WORKDIR/ROW-SEED and scored by
 keras-transformer evaluate on the validation and the test set. The same command again goes on where it was: what has
@@ -18,16 +19,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import ROOT, run_logged
 
+from keras_transformer.config import Config
 from keras_transformer.data.records import write_json, write_text
 from keras_transformer.recipes import load_recipe
+from keras_transformer.training.workdir import differences
 
 RECIPE = ROOT / "examples" / "multi30k_en_de" / "recipe.toml"
 BASE = "recipe"
 CHANGES = {  # of the recipe, as --set of train_keras.py
     BASE: (),
-    "no_subword_sampling": ("data.subword_sampling=0",),
+    "adam": ("train.optimizer=adam",),
+    "bpe_dropout": ("data.subword_sampling=0.1",),
     "dropout_0.1": ("model.dropout=0.1",),
-    "dropout_0.3": ("model.dropout=0.3",),
+    "dropout_0.2": ("model.dropout=0.2",),
     "vocab_3000": ("data.vocab_size=3000",),
     "vocab_10000": ("data.vocab_size=10000",),
     "post_norm": ("model.norm=post",),
@@ -72,20 +76,21 @@ def result(name, seed, settings, workdir) -> dict:
     """Scores of the row, from its folder if they are there, else after training it."""
     folder, done = workdir / f"{name}-{seed}", workdir / f"{name}-{seed}" / "ablation.json"
     base = workdir / f"{BASE}-{seed}" if name != BASE else None
+    changes = [*settings, *CHANGES[name], f"train.seed={seed}", "train.export=false"]
+    config = load_recipe(RECIPE, changes).to_dict()
     if not done.exists():
-        run_logged(training_command(name, seed, settings, folder), folder)
+        run_logged(training_command(changes, folder), folder)
         for split in SPLITS:
             run_logged(evaluation_command(split, folder, base), folder)
         found = {split: scores(folder / f"{split}.json") for split in SPLITS}
-        write_json(done, {"set": settings, **found, **about(folder)})
+        write_json(done, {"config": config, **found, **about(folder)})
     found = json.loads(done.read_text(encoding="utf-8"))
-    if found["set"] != settings:
-        raise SystemExit(f"{folder} was made with --set {found['set']}: give that, or another --workdir.")
+    if differing := differences(Config.from_dict(found["config"]).to_dict(), config):
+        raise SystemExit(f"{folder} was made with another {', '.join(differing)}: give that, or another --workdir.")
     return found
 
 
-def training_command(name, seed, settings, folder) -> list:
-    changes = (*settings, *CHANGES[name], f"train.seed={seed}", "train.export=false")
+def training_command(changes, folder) -> list:
     words = [word for change in changes for word in ("--set", change)]
     return [sys.executable, ROOT / "train_keras.py", "--recipe", RECIPE, "--workdir", folder, *words]
 

@@ -1,4 +1,4 @@
-"""The optimizers of a run: the paper's Adam, and Muon (Jordan et al. 2024), which learns as much in fewer updates.
+"""The optimizers of a run: the paper's Adam, and Muon (Jordan et al. 2024).
 
 Keras composes an update of Adam of ten operations, each of which reads and writes memory of the size of the weight.
 TensorFlow has one that reads and writes each number once, in all threads; it computes the same.
@@ -14,7 +14,7 @@ def make_optimizer(name, schedule):
     """The optimizer that `TrainConfig.optimizer` names, with the learning rates of `schedule`."""
     if name == "adam":
         return FusedAdam(schedule, **ADAM, name="adam")
-    return FusedMuon(
+    return Muon(
         schedule,
         adam_beta_1=ADAM["beta_1"],
         adam_beta_2=ADAM["beta_2"],
@@ -37,11 +37,11 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FusedMuon(keras.optimizers.Muon):
+class Muon(keras.optimizers.Muon):
     """`keras.optimizers.Muon` for weights in float32.
 
-    A kernel moves by the orthogonal matrix nearest to its momentum: as far in directions with small gradients as in
-    those with large ones. Embeddings, biases and normalisations have Adam.
+    A kernel moves by about the orthogonal matrix that is nearest to its Nesterov momentum: as far in directions with
+    small gradients as in those with large ones. Embeddings, biases and normalisations have Adam, in one operation.
     """
 
     def _adamw_update_step(self, gradient, variable, learning_rate, momentum, velocity):

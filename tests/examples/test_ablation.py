@@ -8,10 +8,11 @@ import pytest
 SIGNATURE = "nrefs:1|tok:none"
 
 
-def finished(test, difference=None, interval=None):
+def finished(name, seed, test, difference=None, interval=None):
+    changes = [*ablation.CHANGES[name], f"train.seed={seed}", "train.export=false"]
     split = {"bleu": test, "signature": SIGNATURE, "difference": difference, "interval": interval}
     return {
-        "set": [],
+        "config": ablation.load_recipe(ablation.RECIPE, changes).to_dict(),
         "valid": split,
         "test": split,
         "weights": {"last": 1.0},
@@ -23,7 +24,7 @@ def finished(test, difference=None, interval=None):
 def put(workdir, name, seed, *figures):
     folder = workdir / f"{name}-{seed}"
     folder.mkdir(parents=True)
-    (folder / "ablation.json").write_text(json.dumps(finished(*figures)))
+    (folder / "ablation.json").write_text(json.dumps(finished(name, seed, *figures)))
 
 
 @pytest.fixture
@@ -31,9 +32,9 @@ def nothing_runs(monkeypatch):
     monkeypatch.setattr(ablation, "run_logged", lambda command, folder: pytest.fail(f"it ran {command}"))
 
 
-def test_every_change_is_a_setting_that_exists():
-    for changes in ablation.CHANGES.values():
-        ablation.load_recipe(ablation.RECIPE, changes)
+def test_every_change_is_a_setting_that_exists_and_changes_something():
+    recipes = {str(ablation.load_recipe(ablation.RECIPE, changes)) for changes in ablation.CHANGES.values()}
+    assert len(recipes) == len(ablation.CHANGES)  # so none changes nothing
     assert ablation.CHANGES[ablation.BASE] == ()
 
 
@@ -72,7 +73,7 @@ def test_a_row_is_trained_scored_on_both_sets_and_compared_with_the_recipe_of_it
             (folder / f"{split}.json").write_text(json.dumps(scores))
 
     monkeypatch.setattr(ablation, "run_logged", run)
-    found = ablation.result("post_norm", 5, ["train.steps=9"], tmp_path)
+    found = ablation.result("post_norm", 5, ["train.steps=9", "train.cooldown_steps=0"], tmp_path)
     assert found["test"] == {"bleu": 7.0, "signature": SIGNATURE, "difference": -0.5, "interval": [-1.0, 0.0]}
     assert (found["weights"], found["taken"], found["minutes"]) == ({"last": 3.0}, "last", 1.5)
     train, *evaluations = ran
@@ -81,8 +82,8 @@ def test_a_row_is_trained_scored_on_both_sets_and_compared_with_the_recipe_of_it
         str(tmp_path / "recipe-5" / f"{split}.txt") for split in ablation.SPLITS
     ]
     monkeypatch.setattr(ablation, "run_logged", None)
-    assert ablation.result("post_norm", 5, ["train.steps=9"], tmp_path) == found
-    with pytest.raises(SystemExit, match="made with --set"):
+    assert ablation.result("post_norm", 5, ["train.steps=9", "train.cooldown_steps=0"], tmp_path) == found
+    with pytest.raises(SystemExit, match="train.steps"):
         ablation.result("post_norm", 5, [], tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import TrainConfig, Transformer
-from keras_transformer.training.optimizers import FusedAdam, FusedMuon, make_optimizer
+from keras_transformer.training.optimizers import FusedAdam, Muon, make_optimizer
 from keras_transformer.training.step import Trainee
 from tests.small import SMALL, VARIANTS, V
 
@@ -30,7 +30,7 @@ def trained(optimizer, rng, num_steps=7):
 
 @pytest.mark.parametrize(
     "ours, theirs, settings",
-    [(FusedAdam, keras.optimizers.Adam, ADAM), (FusedMuon, keras.optimizers.Muon, MUON)],
+    [(FusedAdam, keras.optimizers.Adam, ADAM), (Muon, keras.optimizers.Muon, MUON)],
     ids=["adam", "muon"],
 )
 def test_weights_and_moments_are_those_of_keras(ours, theirs, settings):
@@ -45,8 +45,8 @@ def test_muon_leaves_vectors_and_embeddings_to_adam():
     assert {name for name in SHAPES if np.array_equal(adam[name], muon[name])} == {"bias", "embedding"}
 
 
-@pytest.mark.parametrize("shape", [(24, 24), (24, 48), (48, 24)])
-def test_muon_moves_a_matrix_as_far_in_every_direction(shape):
+@pytest.mark.parametrize("shape", [(23, 23), (23, 47), (47, 23)])
+def test_muon_moves_a_matrix_about_as_far_in_every_direction(shape):
     rng = np.random.default_rng(1)
     left, _, right = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
     gradient = left * np.geomspace(1e-3, 1e-5, len(right)) @ right  # one direction has a hundred times the gradient
@@ -68,4 +68,4 @@ def test_muon_has_the_kernels_of_the_layers_and_nothing_else(options):
     optimizer = Trainee(model, TrainConfig(optimizer="muon")).optimizer
     kernels = {v.path for v, velocity in zip(weights, optimizer.adam_velocities, strict=True) if velocity is None}
     assert kernels == {v.path for v in weights if v.path.endswith("/kernel")}
-    assert len(kernels) > 30
+    assert len(kernels) == 2 * 6 + 3 * 10

@@ -63,8 +63,11 @@ def test_replicas_and_micro_batches_make_the_update_of_one_large_batch(one_large
 
 def test_replicas_make_the_same_update_of_muon():
     alone, _, _ = run(random_batches(4), optimizer="muon", **EXACT)
-    together, _, _ = run(random_batches(4), "mirrored", accumulation=2, xla=True, optimizer="muon", **EXACT)
+    together, _, trainee = run(random_batches(4), "mirrored", accumulation=2, xla=True, optimizer="muon", **EXACT)
     assert distance(alone, together) < 1e-6
+    for variable in [*trainee.transformer.trainable_variables, *trainee.optimizer.variables]:
+        first, second = trainee.distribute_strategy.experimental_local_results(variable.value)
+        np.testing.assert_array_equal(first, second, err_msg=variable.path)
 
 
 def test_a_token_less_would_be_seen(one_large_batch):
@@ -79,12 +82,21 @@ def test_the_step_without_xla_agrees_with_the_compiled_one(one_large_batch):
     assert distance(weights, one_large_batch[0]) < 1e-6
 
 
-def test_the_step_agrees_with_plain_keras_on_the_token_mean():
+PLAIN = {
+    "adam": lambda rate: keras.optimizers.Adam(rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+    "muon": lambda rate: keras.optimizers.Muon(
+        rate, adam_beta_1=0.9, adam_beta_2=0.98, epsilon=1e-9, weight_decay=None, adam_weight_decay=None
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_step_agrees_with_plain_keras_on_the_token_mean(name):
     batches = random_batches(3)
-    weights, _, trainee = run(batches)
+    weights, _, trainee = run(batches, optimizer=name)
     keras.utils.set_random_seed(3)
     model = Transformer(53, dropout=0.0, **SMALL)
-    optimizer = keras.optimizers.Adam(trainee.optimizer._learning_rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    optimizer = PLAIN[name](trainee.optimizer._learning_rate)
     for inputs, labels, token_weights in batches:
         with tf.GradientTape() as tape:
             smoothed, _ = cross_entropies(labels, model(inputs, training=True), 0.1)
