@@ -5,11 +5,15 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 
 import random
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+
+# A shell starts what runs in the background with SIGINT ignored, and processes pass that on: no test of Ctrl-C would pass.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two replicas on one CPU, for the tests of tf.distribute. It must be said before TensorFlow looks at its devices.
 tf.config.set_logical_device_configuration(
