@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-# A shell starts what runs in the background with SIGINT ignored, and processes pass that on: no test of Ctrl-C would pass.
+# A shell starts background jobs with SIGINT ignored, and processes pass that on: no test of Ctrl-C would pass.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two replicas on one CPU, for the tests of tf.distribute. It must be said before TensorFlow looks at its devices.
