@@ -24,18 +24,17 @@ from keras import ops
 from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
-from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache
+from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache, XLAKVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import (
     LEFT_ROWS,
-    LEFT_ROWS_OF_GRAPHS,
     LearnedPositions,
     TokenEmbedding,
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import use_panels
+from keras_transformer.layers.panels import COLUMNS, use_panels
 from keras_transformer.presets import preset
 
 
@@ -46,7 +45,7 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
-    panels: tuple[tf.Tensor, ...]  # where XLA runs the loop: the kernels of `_layers_with_panels`, else none
+    panels: tuple[tf.Tensor, ...]  # the kernels of `_layers_with_panels` as who runs the loop reads them fast
 
 
 class AttentionMaps(NamedTuple):
@@ -175,7 +174,8 @@ class Transformer(keras.Model):
         kind, widths = KINDS[loop], (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind.of(part) for part in self._project(memory))
-        panels = tuple(layer.panels() for layer in self._layers_with_panels()) if loop == "xla" else ()
+        columns = self.vocab_size if kind is GraphKVCache else COLUMNS
+        panels = tuple(layer.panels(columns) for layer in self._layers_with_panels(kind))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask, panels)
 
     def step(self, ids, index, cache):
@@ -185,7 +185,8 @@ class Transformer(keras.Model):
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
-        with use_panels(dict(zip(self._layers_with_panels(), cache.panels, strict=True)) if cache.panels else {}):
+        layers = self._layers_with_panels(type(cache.past[0]))
+        with use_panels(dict(zip(layers, cache.panels, strict=True))):
             logits, past = self._decoder_pass(
                 ids,
                 ops.reshape(index, (1,)),
@@ -194,7 +195,7 @@ class Transformer(keras.Model):
                 cache.memory_mask,
                 past=cache.past,
                 index=index,
-                left_rows=LEFT_ROWS_OF_GRAPHS if isinstance(cache.past[0], GraphKVCache) else LEFT_ROWS,
+                left_rows=LEFT_ROWS,
             )
         return logits, cache._replace(past=past, path=path)
 
@@ -226,8 +227,12 @@ class Transformer(keras.Model):
             x = self.decoder_norm(x)
         return self.output_embedding.logits(x, left_rows), tuple(present)
 
-    def _layers_with_panels(self):
-        """In the order of `Cache.panels`."""
+    def _layers_with_panels(self, kind):
+        """In the order of `Cache.panels`, for a loop whose keys and values are of this kind."""
+        if kind is GraphKVCache:
+            return [self.output_embedding]
+        if kind is not XLAKVCache:
+            return []
         layers = [layer for block in self.decoder for layer in block.layers_of_step()]
         return layers if self.output_embedding.is_large else [*layers, self.output_embedding]
 

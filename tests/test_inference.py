@@ -156,5 +156,7 @@ def test_working_in_place_changes_nothing(model, source_ids, compile):
         plain, in_place = (
             compile(lambda ids, loop=loop, ask=ask: ask(ids, loop=loop))(source_ids) for loop in ("any", "graph")
         )
-        for a, b in zip(plain, in_place, strict=True):
-            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(plain.ids, in_place.ids)
+        np.testing.assert_array_equal(plain.lengths, in_place.lengths)
+        np.testing.assert_allclose(plain.log_probs, in_place.log_probs, rtol=1e-6)  # the vocabulary lies otherwise
+        np.testing.assert_allclose(plain.scores, in_place.scores, rtol=1e-6)

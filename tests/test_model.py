@@ -121,7 +121,7 @@ def test_a_cache_may_have_more_room_than_is_used():
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_loop_of_xla_multiplies_by_panels_and_no_other_does(monkeypatch, is_large):
+def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
     monkeypatch.setattr(embedding, "LARGE", 1 if is_large else 10**9)
     model, products = small_model(), []
     monkeypatch.setattr(panels, "panel_product", lambda *arguments: products.append(0) or panel_product(*arguments))
@@ -135,6 +135,10 @@ def test_a_loop_of_xla_multiplies_by_panels_and_no_other_does(monkeypatch, is_la
     assert not products
     found = tf.function(step, jit_compile=True, autograph=False)(ids, "xla")
     assert len(products) == 8 * SMALL["num_decoder_layers"] + (0 if is_large else 1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    products.clear()
+    found = tf.function(step, autograph=False)(ids, "graph")
+    assert len(products) == 1  # the vocabulary, turned around
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

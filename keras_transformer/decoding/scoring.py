@@ -36,7 +36,7 @@ def top_k(values, k):
 
 def _sorted_top_k(values, k):
     # Numbers that have no order, NaN, may lead the sort inside out of its array.
-    return tf.math.top_k(tf.where(tf.math.is_nan(values), MINUS_INFINITY, values), k)
+    return tf.math.top_k(tf.where(values > MINUS_INFINITY, values, MINUS_INFINITY), k)
 
 
 def _block_size(size):

@@ -5,10 +5,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
-from keras_transformer.layers.panels import product, to_panels
+from keras_transformer.layers.panels import COLUMNS, has_panels, product, to_panels
 
-# A large vocabulary stands on the left up to so many rows. XLA is faster in its own way with more, a graph is not.
-LEFT_ROWS, LEFT_ROWS_OF_GRAPHS = 16, 256
+LEFT_ROWS = 16  # a large vocabulary stands on the left up to so many rows, with more XLA is faster in its own way
 LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
 
 
@@ -52,11 +51,14 @@ class TokenEmbedding(keras.layers.Layer):
     def logits(self, x, left_rows=0):
         """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)
 
-        A large vocabulary stands on the left for up to `left_rows` positions.
+        A large vocabulary without panels stands on the left for up to `left_rows` positions.
         """
         x = ops.convert_to_tensor(x)
         rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
-        y = large_product(rows, kernel, left_rows) if self.is_large else product(self, rows, kernel, transposed=True)
+        if self.is_large and not has_panels(self):
+            y = large_product(rows, kernel, left_rows)
+        else:
+            y = product(self, rows, kernel, transposed=True)
         logits = tf.reshape(y, (*leading_shape(x), self.vocab_size))
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
 
@@ -64,9 +66,8 @@ class TokenEmbedding(keras.layers.Layer):
     def is_large(self):
         return self.vocab_size * self.d_model >= LARGE
 
-    def panels(self):
-        """The panels of a vocabulary that is not large."""
-        return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True)
+    def panels(self, columns=COLUMNS):
+        return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True, columns=columns)
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)

@@ -62,6 +62,20 @@ def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng,
     assert taken == expected  # outside again
 
 
+@pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
+def test_one_panel_of_all_columns_serves_any_number_of_rows(rng, monkeypatch, which, rows):
+    layer, call = layers()[which]
+    x, taken = rng.normal(size=(1, rows, D)).astype("float32"), []
+    monkeypatch.setattr(panels, "panel_product", lambda *given: taken.append(0) or panel_product(*given))
+    whole = layer.panels(70)
+    assert whole.shape == (1, D, 70)
+    with use_panels({layer: whole}):
+        found = call(x)
+    assert len(taken) == 1
+    np.testing.assert_allclose(found, call(x), atol=1e-5)
+
+
 def test_a_layer_without_panels_of_its_own_takes_none(rng):
     (dense, _), (embedding, _) = layers()
     x = rng.normal(size=(1, 2, D)).astype("float32")
