@@ -34,7 +34,7 @@ from keras_transformer.layers.embedding import (
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import COLUMNS, use_panels
+from keras_transformer.layers.panels import use_panels
 from keras_transformer.presets import preset
 
 
@@ -45,7 +45,7 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
-    panels: tuple[tf.Tensor, ...]  # the kernels of `_layers_with_panels` as who runs the loop reads them fast
+    panels: tuple[tuple[tf.Tensor, ...], ...]  # the kernels of `_layers_with_panels` as who runs the loop reads them fast
 
 
 class AttentionMaps(NamedTuple):
@@ -174,8 +174,7 @@ class Transformer(keras.Model):
         kind, widths = KINDS[loop], (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind.of(part) for part in self._project(memory))
-        columns = self.vocab_size if kind is GraphKVCache else COLUMNS
-        panels = tuple(layer.panels(columns) for layer in self._layers_with_panels(kind))
+        panels = tuple(layer.panels(loop) for layer in self._layers_with_panels(kind))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask, panels)
 
     def step(self, ids, index, cache):

@@ -52,6 +52,7 @@ class Search(NamedTuple):
     """A search between two steps. Axis 0 of everything is the batch."""
 
     state: Any  # of the step function
+    last_ids: tf.Tensor  # (B, W), what the live beams end with
     live_ids: tf.Tensor  # (B, W, T)
     live_log_probs: tf.Tensor  # (B, W), best first; -inf: no such beam
     finished: Hypotheses  # of complete ones; eos is not yet written
@@ -83,13 +84,11 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         return ~tf.reduce_all(search.done)
 
     def advance(index, search):
-        last_ids = tf.gather(search.live_ids, tf.maximum(index - 1, 0), axis=2)  # (B, W)
-        ids = tf.where(index == 0, settings.bos_id, last_ids)
-        logits, state = step(ids, index, search.state)
+        logits, state = step(search.last_ids, index, search.state)
         candidates = _candidates(logits, index, search, constraints, settings)
         finished = _finish(index, search, candidates, settings)
-        live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
-        after = Search(reorder(state, parents), live_ids, live_log_probs, finished, search.done)
+        last_ids, live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
+        after = Search(reorder(state, parents), last_ids, live_ids, live_log_probs, finished, search.done)
         after = after._replace(done=search.done | _is_done(index + 1, after, constraints, settings))
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
         return index + 1, after
@@ -105,6 +104,7 @@ def _start(state, constraints, settings, max_length):
     nothing = tf.fill((batch, kept), MINUS_INFINITY)
     return Search(
         state=state,
+        last_ids=tf.fill((batch, width), settings.bos_id),
         live_ids=tf.fill((batch, width, max_length), settings.pad_id),
         live_log_probs=tf.tile(only_the_first[None], (batch, 1)),
         finished=Hypotheses(
@@ -172,7 +172,7 @@ def _finish(index, search, candidates, settings):
 
 
 def _go_on(index, search, candidates, settings):
-    """The best W of the candidates that do not end; beams of a sentence that is done stay. -> live_ids, ..., parents"""
+    """The best W of the candidates that do not end; beams of a sentence that is done stay. -> last_ids, ..., parents"""
     width = settings.beam_width
     log_probs = tf.where(candidates.ids == settings.eos_id, MINUS_INFINITY, candidates.log_probs)
     log_probs, places = tf.math.top_k(log_probs, width)  # (B, W)
@@ -182,7 +182,7 @@ def _go_on(index, search, candidates, settings):
     live_ids = tf.gather(search.live_ids, parents, batch_dims=1)
     here = tf.range(tf.shape(live_ids)[2]) == index  # (T,)
     live_ids = tf.where(here, ids[:, :, None], live_ids)
-    return live_ids, tf.where(done, search.live_log_probs, log_probs), parents
+    return ids, live_ids, tf.where(done, search.live_log_probs, log_probs), parents
 
 
 def _is_done(length, search, constraints, settings):

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.panels import COLUMNS, product, to_panels
+from keras_transformer.layers.panels import product, to_panels
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -23,8 +23,8 @@ class Dense(keras.layers.Dense):
             y = tf.nn.bias_add(y, ops.convert_to_tensor(self.bias))
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
-    def panels(self, columns=COLUMNS):
-        return to_panels(ops.cast(self.kernel, self.compute_dtype), columns=columns)
+    def panels(self, loop):
+        return to_panels(ops.cast(self.kernel, self.compute_dtype))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -6,8 +6,9 @@ half the speed of the memory. Cut into panels it is read from beginning to end:
     kernel (D, N)  --to_panels-->  (N / 64, D, 64): 64 columns lie together       once a search
     rows (R, D)  --panel_product-->  (R, N)                                       in every step
 
-That is for XLA. TensorFlow itself reads a kernel (D, N) fast as it lies, and slowly a vocabulary, which is (N, D) and
-has to be turned around for every product: there its one panel has all columns, (1, D, N), and serves any number of rows.
+XLA multiplies by all panels of an array in one thread, so they are in several arrays, one a thread. TensorFlow itself
+reads a kernel (D, N) fast as it lies, and slowly a vocabulary, which is (N, D) and has to be turned around for every
+product: there its one panel has all columns, (1, D, N), and serves any number of rows.
 
 Layers multiply by `product`, a plain product outside of `use_panels`. Inside it takes the panels:
 
@@ -17,10 +18,13 @@ Layers multiply by `product`, a plain product outside of `use_panels`. Inside it
 
 import contextlib
 import contextvars
+import itertools
+import os
 
 import tensorflow as tf
 
 COLUMNS = 64  # of a panel
+THREADS = min(os.cpu_count() or 1, 4)  # a few of them read as fast as memory gives
 FEW_ROWS = 8  # with more, arithmetic takes a part of the time, and XLA's own product is as fast
 
 _panels = contextvars.ContextVar("panels", default=None)
@@ -37,28 +41,39 @@ def use_panels(panels):
 
 
 def to_panels(kernel, transposed=False, columns=COLUMNS):
-    """(D, N) -> (N / columns, D, columns), the last one filled up with zeros; `transposed` is one of shape (N, D)."""
+    """(D, N) -> arrays of (P, D, columns), N / columns panels together; `transposed` is a kernel of shape (N, D).
+
+    The last panel is filled up with zeros.
+    """
     columns_axis = 0 if transposed else 1
     missing = [[0, 0], [0, 0]]
     missing[columns_axis][1] = -kernel.shape[columns_axis] % columns
     if any(map(any, missing)):
         kernel = tf.pad(kernel, missing)
     num_panels = kernel.shape[columns_axis] // columns
+    bounds = [num_panels * i // THREADS for i in range(THREADS + 1)]
+    parts = [(begin, end) for begin, end in itertools.pairwise(bounds) if end > begin]
     if transposed:
-        return tf.transpose(tf.reshape(kernel, (num_panels, columns, -1)), (0, 2, 1))
+        panels = tf.reshape(kernel, (num_panels, columns, -1))
+        return tuple(tf.transpose(panels[begin:end], (0, 2, 1)) for begin, end in parts)
     # A transposition of (D, N / columns, columns), which XLA would make at half the speed.
     depth = kernel.shape[0]
-    places = tf.range(num_panels)[:, None] + num_panels * tf.range(depth)[None, :]
-    return tf.gather(tf.reshape(kernel, (depth * num_panels, columns)), places)
+    rows_of_panels = tf.reshape(kernel, (depth * num_panels, columns))
+    places = num_panels * tf.range(depth)[None, :]
+    return tuple(tf.gather(rows_of_panels, tf.range(begin, end)[:, None] + places) for begin, end in parts)
 
 
 def panel_product(rows, panels, size):
-    """(R, D), (N / columns, D, columns) -> (R, N), where N is `size`"""
-    num_panels, depth, columns = panels.shape
-    if num_panels == 1:
-        return tf.matmul(rows, tf.reshape(panels, (depth, columns)))[:, :size]
-    y = tf.matmul(tf.tile(rows[None], (num_panels, 1, 1)), panels)  # (N / columns, R, columns)
-    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, num_panels * columns))[:, :size]
+    """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
+    _, depth, columns = panels[0].shape
+    if _num_panels(panels) == 1:
+        return tf.matmul(rows, tf.reshape(panels[0], (depth, columns)))[:, :size]
+    y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
+    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * columns))[:, :size]
+
+
+def _num_panels(panels):
+    return sum(part.shape[0] for part in panels)
 
 
 def has_panels(layer):
@@ -76,7 +91,7 @@ def product(layer, rows, kernel, transposed=False):
 
     if not has_panels(layer):
         return many()
-    if _panels.get()[layer].shape[0] == 1:
+    if _num_panels(_panels.get()[layer]) == 1:
         return by_panels()
     num_rows = tf.shape(rows)[0]
     few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
