@@ -45,7 +45,7 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
-    panels: tuple[tuple[tf.Tensor, ...], ...]  # the kernels of `_layers_with_panels` as who runs the loop reads them fast
+    panels: tuple[tuple[tf.Tensor, ...], ...]  # the kernels of `_layers_with_panels`, for who runs the loop
 
 
 class AttentionMaps(NamedTuple):

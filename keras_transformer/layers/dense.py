@@ -24,6 +24,7 @@ class Dense(keras.layers.Dense):
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
     def panels(self, loop):
+        """The panels of the kernel. Of loops that is XLA's, no other is faster with them."""
         return to_panels(ops.cast(self.kernel, self.compute_dtype))
 
 

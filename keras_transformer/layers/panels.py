@@ -12,7 +12,7 @@ product: there its one panel has all columns, (1, D, N), and serves any number o
 
 Layers multiply by `product`, a plain product outside of `use_panels`. Inside it takes the panels:
 
->>> with use_panels({layer: layer.panels()}):
+>>> with use_panels({layer: layer.panels("xla")}):
 ...     layer(x)
 """
 

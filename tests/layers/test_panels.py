@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import panels
+from keras_transformer.layers import embedding, panels
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.panels import COLUMNS, FEW_ROWS, panel_product, to_panels, use_panels
@@ -20,7 +20,8 @@ def test_the_product_with_panels_is_the_product_with_the_kernel(rng, size, trans
     @tf.function(jit_compile=compiled, autograph=False)
     def product(rows, kernel):
         cut = to_panels(kernel, transposed)
-        assert cut.shape == (-(-size // COLUMNS), D, COLUMNS)
+        assert sum(part.shape[0] for part in cut) == -(-size // COLUMNS)
+        assert {part.shape[1:] for part in cut} == {(D, COLUMNS)}
         return panel_product(rows, cut, size)
 
     found = product(tf.constant(rows), tf.constant(kernel.T if transposed else kernel))
@@ -30,15 +31,30 @@ def test_the_product_with_panels_is_the_product_with_the_kernel(rng, size, trans
 def test_a_panel_holds_columns_that_are_neighbours(rng):
     kernel = rng.normal(size=(D, 2 * COLUMNS))
     expected = np.stack([kernel[:, :COLUMNS], kernel[:, COLUMNS:]])
-    assert np.array_equal(to_panels(tf.constant(kernel)), expected)
-    assert np.array_equal(to_panels(tf.constant(kernel.T), transposed=True), expected)
+    assert np.array_equal(tf.concat(to_panels(tf.constant(kernel)), axis=0), expected)
+    assert np.array_equal(tf.concat(to_panels(tf.constant(kernel.T), transposed=True), axis=0), expected)
+
+
+@pytest.mark.parametrize(("threads", "sizes"), [(1, [5]), (2, [2, 3]), (4, [1, 1, 1, 2]), (8, [1] * 5)])
+def test_every_thread_has_panels_of_its_own_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
+    monkeypatch.setattr(panels, "THREADS", threads)
+    rows, kernel = rng.normal(size=(4, D)), rng.normal(size=(D, 5 * COLUMNS))
+    cut = to_panels(tf.constant(kernel))
+    assert [part.shape[0] for part in cut] == sizes
+    np.testing.assert_allclose(panel_product(tf.constant(rows), cut, 5 * COLUMNS), rows @ kernel)
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch):
+    monkeypatch.setattr(panels, "THREADS", 2)
+    monkeypatch.setattr(embedding, "THREADS", 2)
 
 
 def layers():
-    dense, embedding = Dense(70), TokenEmbedding(70, D)
+    dense, vocabulary = Dense(70), TokenEmbedding(70, D)
     dense.build((None, D))
-    embedding.build()
-    return [(dense, dense), (embedding, embedding.logits)]
+    vocabulary.build()
+    return [(dense, dense), (vocabulary, vocabulary.logits)]
 
 
 @pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
@@ -54,7 +70,7 @@ def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng,
     monkeypatch.setattr(panels, "panel_product", spy)
     without = call(x)
     assert not taken
-    with use_panels({layer: layer.panels()}):
+    with use_panels({layer: layer.panels("xla")}):
         np.testing.assert_allclose(call(x), without, atol=1e-5)
     expected = [rows] if 1 < rows <= FEW_ROWS else []
     assert taken == expected
@@ -63,13 +79,12 @@ def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng,
 
 
 @pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1])
-@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
-def test_one_panel_of_all_columns_serves_any_number_of_rows(rng, monkeypatch, which, rows):
-    layer, call = layers()[which]
+def test_one_panel_of_all_columns_serves_any_number_of_rows(rng, monkeypatch, rows):
+    layer, call = layers()[1]
     x, taken = rng.normal(size=(1, rows, D)).astype("float32"), []
     monkeypatch.setattr(panels, "panel_product", lambda *given: taken.append(0) or panel_product(*given))
-    whole = layer.panels(70)
-    assert whole.shape == (1, D, 70)
+    whole = layer.panels("graph")
+    assert [part.shape for part in whole] == [(1, D, 70)]
     with use_panels({layer: whole}):
         found = call(x)
     assert len(taken) == 1
@@ -77,8 +92,8 @@ def test_one_panel_of_all_columns_serves_any_number_of_rows(rng, monkeypatch, wh
 
 
 def test_a_layer_without_panels_of_its_own_takes_none(rng):
-    (dense, _), (embedding, _) = layers()
+    (dense, _), (vocabulary, _) = layers()
     x = rng.normal(size=(1, 2, D)).astype("float32")
-    with use_panels({embedding: dense.panels()}):
+    with use_panels({vocabulary: dense.panels("xla")}):
         found = dense(x)
     assert np.array_equal(found, dense(x))
