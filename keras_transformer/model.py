@@ -34,7 +34,7 @@ from keras_transformer.layers.embedding import (
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import use_panels
+from keras_transformer.layers.panels import FEW_ROWS, use_panels
 from keras_transformer.presets import preset
 
 
@@ -45,7 +45,7 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
-    panels: tuple[tuple[tf.Tensor, ...], ...]  # the kernels of `_layers_with_panels`, for who runs the loop
+    panels: tuple[tuple[tf.Tensor, ...], ...]  # of `_layers_with_panels`; none where `loop` is "any"
 
 
 class AttentionMaps(NamedTuple):
@@ -174,7 +174,8 @@ class Transformer(keras.Model):
         kind, widths = KINDS[loop], (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind.of(part) for part in self._project(memory))
-        panels = tuple(layer.panels(loop) for layer in self._layers_with_panels(kind))
+        whole = {"whole": True} if kind is GraphKVCache else {}
+        panels = tuple(layer.panels(**whole) for layer in self._layers_with_panels(kind))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask, panels)
 
     def step(self, ids, index, cache):
@@ -184,8 +185,9 @@ class Transformer(keras.Model):
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
-        layers = self._layers_with_panels(type(cache.past[0]))
-        with use_panels(dict(zip(layers, cache.panels, strict=True))):
+        kind = type(cache.past[0])
+        panels = dict(zip(self._layers_with_panels(kind), cache.panels, strict=True))
+        with use_panels(panels, few_rows=None if kind is GraphKVCache else FEW_ROWS):
             logits, past = self._decoder_pass(
                 ids,
                 ops.reshape(index, (1,)),

@@ -144,7 +144,7 @@ def test_the_search_is_the_same_under_xla(model, source_ids, loop, batch):
 
 
 @pytest.mark.parametrize("compile", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"])
-def test_working_in_place_changes_nothing(model, source_ids, compile):
+def test_a_graph_that_works_in_place_finds_the_same(model, source_ids, compile):
     questions = [
         lambda ids, **how: inference.search(model, ids, DECODE, num_hypotheses=3, **how),
         lambda ids, **how: inference.search(
@@ -158,5 +158,5 @@ def test_working_in_place_changes_nothing(model, source_ids, compile):
         )
         np.testing.assert_array_equal(plain.ids, in_place.ids)
         np.testing.assert_array_equal(plain.lengths, in_place.lengths)
-        np.testing.assert_allclose(plain.log_probs, in_place.log_probs, rtol=1e-6)  # the vocabulary lies otherwise
-        np.testing.assert_allclose(plain.scores, in_place.scores, rtol=1e-6)
+        np.testing.assert_allclose(plain.log_probs, in_place.log_probs, atol=1e-5)  # the vocabulary lies otherwise
+        np.testing.assert_allclose(plain.scores, in_place.scores, atol=1e-5)

@@ -123,7 +123,7 @@ def test_a_cache_may_have_more_room_than_is_used():
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
     monkeypatch.setattr(embedding, "LARGE", 1 if is_large else 10**9)
-    model, products = small_model(), []
+    model, products = small_model(d_ff=131), []  # more than one panel
     monkeypatch.setattr(panels, "panel_product", lambda *arguments: products.append(0) or panel_product(*arguments))
 
     def step(ids, loop):

@@ -52,7 +52,7 @@ class Search(NamedTuple):
     """A search between two steps. Axis 0 of everything is the batch."""
 
     state: Any  # of the step function
-    last_ids: tf.Tensor  # (B, W), what the live beams end with
+    last_ids: tf.Tensor  # (B, W), what the live beams end with: bos at first, pad once the sentence is done
     live_ids: tf.Tensor  # (B, W, T)
     live_log_probs: tf.Tensor  # (B, W), best first; -inf: no such beam
     finished: Hypotheses  # of complete ones; eos is not yet written

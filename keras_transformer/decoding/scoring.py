@@ -35,7 +35,7 @@ def top_k(values, k):
 
 
 def _sorted_top_k(values, k):
-    # Numbers that have no order, NaN, may lead the sort inside out of its array.
+    # Numbers that have no order, NaN, may lead the sort inside out of its array; NaN > x is false.
     return tf.math.top_k(tf.where(values > MINUS_INFINITY, values, MINUS_INFINITY), k)
 
 

@@ -23,8 +23,7 @@ class Dense(keras.layers.Dense):
             y = tf.nn.bias_add(y, ops.convert_to_tensor(self.bias))
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
-    def panels(self, loop):
-        """The panels of the kernel. Of loops that is XLA's, no other is faster with them."""
+    def panels(self):
         return to_panels(ops.cast(self.kernel, self.compute_dtype))
 
 

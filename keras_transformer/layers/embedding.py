@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
-from keras_transformer.layers.panels import THREADS, has_panels, product, to_panels
+from keras_transformer.layers.panels import columns_a_thread, has_panels, product, to_panels
 
 LEFT_ROWS = 16  # a large vocabulary stands on the left up to so many rows, with more XLA is faster in its own way
 LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
@@ -66,9 +66,9 @@ class TokenEmbedding(keras.layers.Layer):
     def is_large(self):
         return self.vocab_size * self.d_model >= LARGE
 
-    def panels(self, loop):
-        """Turned around, that is what counts here; and one panel a thread, where XLA runs the loop."""
-        columns = -(-self.vocab_size // (THREADS if loop == "xla" else 1))
+    def panels(self, whole=False):
+        """The vocabulary turned around, in a panel a thread or as a whole. Narrower panels are slower here."""
+        columns = self.vocab_size if whole else columns_a_thread(self.vocab_size)
         return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True, columns=columns)
 
     def compute_output_shape(self, ids_shape):

@@ -3,16 +3,18 @@
 What such a product takes its time for is reading the kernel, and as kernels lie, libraries read one for four rows at
 half the speed of the memory. Cut into panels it is read from beginning to end:
 
-    kernel (D, N)  --to_panels-->  (N / 64, D, 64): 64 columns lie together       once a search
-    rows (R, D)  --panel_product-->  (R, N)                                       in every step
+    kernel (D, N)  --to_panels-->  arrays of (P, D, 64): 64 columns lie together, N / 64 panels in all     once a search
+    rows (R, D)  --panel_product-->  (R, N)                                                                in every step
 
-XLA multiplies by all panels of an array in one thread, so they are in several arrays, one a thread. TensorFlow itself
-reads a kernel (D, N) fast as it lies, and slowly a vocabulary, which is (N, D) and has to be turned around for every
-product: there its one panel has all columns, (1, D, N), and serves any number of rows.
+XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for few rows;
+with more, arithmetic takes a part of the time.
+
+TensorFlow without XLA reads a kernel (D, N) fast as it lies. Only a vocabulary, which is (N, D), it turns around for
+every product: there one panel of all columns, (1, D, N), serves any number of rows.
 
 Layers multiply by `product`, a plain product outside of `use_panels`. Inside it takes the panels:
 
->>> with use_panels({layer: layer.panels("xla")}):
+>>> with use_panels({layer: layer.panels()}):
 ...     layer(x)
 """
 
@@ -24,20 +26,33 @@ import os
 import tensorflow as tf
 
 COLUMNS = 64  # of a panel
-THREADS = min(os.cpu_count() or 1, 4)  # a few of them read as fast as memory gives
-FEW_ROWS = 8  # with more, arithmetic takes a part of the time, and XLA's own product is as fast
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+THREADS = min(CORES, 4)  # a few of them read as fast as memory gives
+FEW_ROWS = 8  # with more, XLA's own product is as fast
 
-_panels = contextvars.ContextVar("panels", default=None)
+_panels = contextvars.ContextVar("panels", default=({}, FEW_ROWS))  # by layer; and for how many rows
 
 
 @contextlib.contextmanager
-def use_panels(panels):
-    """Inside, rows are multiplied by the panels of their layer, where `panels` has some for it."""
-    token = _panels.set(panels)
+def use_panels(panels, few_rows=FEW_ROWS):
+    """Inside, 2 to `few_rows` rows are multiplied by the panels of their layer, where `panels` has some for it.
+
+    Without a limit, None, any number of rows is.
+    """
+    token = _panels.set((panels, few_rows))
     try:
         yield
     finally:
         _panels.reset(token)
+
+
+def has_panels(layer):
+    return layer in _panels.get()[0]
+
+
+def columns_a_thread(size):
+    """The columns of a panel, where every thread has one."""
+    return -(-size // THREADS)
 
 
 def to_panels(kernel, transposed=False, columns=COLUMNS):
@@ -66,33 +81,26 @@ def to_panels(kernel, transposed=False, columns=COLUMNS):
 def panel_product(rows, panels, size):
     """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
     _, depth, columns = panels[0].shape
-    if _num_panels(panels) == 1:
+    if len(panels) == panels[0].shape[0] == 1:
         return tf.matmul(rows, tf.reshape(panels[0], (depth, columns)))[:, :size]
     y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
     return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * columns))[:, :size]
 
 
-def _num_panels(panels):
-    return sum(part.shape[0] for part in panels)
-
-
-def has_panels(layer):
-    return layer in (_panels.get() or {})
-
-
 def product(layer, rows, kernel, transposed=False):
-    """rows x kernel. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
+    """rows x kernel, by the panels of the layer where it has some. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
 
-    def many():
+    def as_it_lies():
         return tf.matmul(rows, kernel, transpose_b=transposed)
 
     def by_panels():
-        return panel_product(rows, _panels.get()[layer], kernel.shape[0 if transposed else 1])
+        return panel_product(rows, panels[layer], kernel.shape[0 if transposed else 1])
 
+    panels, few_rows = _panels.get()
     if not has_panels(layer):
-        return many()
-    if _num_panels(_panels.get()[layer]) == 1:
+        return as_it_lies()
+    if few_rows is None:
         return by_panels()
     num_rows = tf.shape(rows)[0]
-    few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
-    return tf.cond(few, by_panels, many)
+    few = (num_rows > 1) & (num_rows <= few_rows)  # for one row alone XLA reads a kernel fast as it lies
+    return tf.cond(few, by_panels, as_it_lies)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import embedding, panels
+from keras_transformer.layers import panels
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.panels import COLUMNS, FEW_ROWS, panel_product, to_panels, use_panels
@@ -47,19 +47,20 @@ def test_every_thread_has_panels_of_its_own_and_the_product_is_the_same(rng, mon
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
     monkeypatch.setattr(panels, "THREADS", 2)
-    monkeypatch.setattr(embedding, "THREADS", 2)
 
 
 def layers():
-    dense, vocabulary = Dense(70), TokenEmbedding(70, D)
+    dense, vocabulary = Dense(71), TokenEmbedding(71, D)
     dense.build((None, D))
     vocabulary.build()
     return [(dense, dense), (vocabulary, vocabulary.logits)]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
 @pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
-def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng, monkeypatch, which, rows):
+def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng, monkeypatch, which, rows, threads):
+    monkeypatch.setattr(panels, "THREADS", threads)
     layer, call = layers()[which]
     x, taken = rng.normal(size=(1, rows, D)).astype("float32"), []
 
@@ -70,7 +71,7 @@ def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng,
     monkeypatch.setattr(panels, "panel_product", spy)
     without = call(x)
     assert not taken
-    with use_panels({layer: layer.panels("xla")}):
+    with use_panels({layer: layer.panels()}):
         np.testing.assert_allclose(call(x), without, atol=1e-5)
     expected = [rows] if 1 < rows <= FEW_ROWS else []
     assert taken == expected
@@ -79,21 +80,26 @@ def test_a_layer_says_the_same_with_panels_and_takes_them_for_few_rows_only(rng,
 
 
 @pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1])
-def test_one_panel_of_all_columns_serves_any_number_of_rows(rng, monkeypatch, rows):
+def test_without_a_limit_panels_serve_any_number_of_rows(rng, monkeypatch, rows):
     layer, call = layers()[1]
     x, taken = rng.normal(size=(1, rows, D)).astype("float32"), []
     monkeypatch.setattr(panels, "panel_product", lambda *given: taken.append(0) or panel_product(*given))
-    whole = layer.panels("graph")
-    assert [part.shape for part in whole] == [(1, D, 70)]
-    with use_panels({layer: whole}):
+    whole = layer.panels(whole=True)
+    assert [part.shape for part in whole] == [(1, D, 71)]
+    with use_panels({layer: whole}, few_rows=None):
         found = call(x)
     assert len(taken) == 1
     np.testing.assert_allclose(found, call(x), atol=1e-5)
 
 
+def test_a_vocabulary_is_a_panel_a_thread():
+    vocabulary, _ = layers()[1]
+    assert [part.shape for part in vocabulary.panels()] == [(1, D, 36), (1, D, 36)]
+
+
 def test_a_layer_without_panels_of_its_own_takes_none(rng):
     (dense, _), (vocabulary, _) = layers()
     x = rng.normal(size=(1, 2, D)).astype("float32")
-    with use_panels({vocabulary: dense.panels("xla")}):
+    with use_panels({vocabulary: dense.panels()}):
         found = dense(x)
     assert np.array_equal(found, dense(x))
