@@ -31,14 +31,35 @@ class Dense(keras.layers.Dense):
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis, in float32 or more."""
 
-    def call(self, x):
+    def call(self, x, training=False):
         """(..., D) -> (..., D)"""
         dtype = keras.backend.result_type(x.dtype, "float32")
         gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
         centred = ops.cast(x, dtype)
         centred = centred - tf.reduce_mean(centred, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        return ops.cast(centred * (tf.math.rsqrt(variance + self.epsilon) * gamma) + beta, self.compute_dtype)
+        unit = centred * tf.math.rsqrt(variance + self.epsilon)
+        if training:
+            gamma, beta = on_every_row(gamma, unit), on_every_row(beta, unit)
+        return ops.cast(unit * gamma + beta, self.compute_dtype)
+
+
+def on_every_row(vector, x):
+    """`vector` as many times as `x` has rows. (D,), (..., D) -> (..., D)
+
+    The gradient, a sum over all rows, is a product with ones: XLA's own sum takes 4 ms for (32, 32, 512), the product
+    0.1 ms. Eight rows of ones, because XLA would make a loop again of the product with one.
+    """
+
+    @tf.custom_gradient
+    def broadcast(vector):
+        def gradient(dy):
+            rows = tf.reshape(dy, (-1, dy.shape[-1]))
+            return tf.matmul(tf.ones((8, tf.shape(rows)[0]), rows.dtype), rows)[0]
+
+        return tf.broadcast_to(vector, tf.shape(x)), gradient
+
+    return broadcast(vector)
 
 
 def leading_shape(x):

@@ -38,6 +38,37 @@ def test_it_equals_the_layer_of_keras(name, shape, dtype):
     np.testing.assert_allclose(*(np.asarray(tf.cast(y, "float64")) for y in outputs), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
+@pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5)])
+@pytest.mark.parametrize("name", PAIRS)
+def test_its_gradients_in_training_equal_those_of_keras(name, shape, dtype, xla):
+    make, ours, theirs = PAIRS[name]
+    dtype_of_x = "float64" if dtype == "float64" else "float32"
+    random = np.random.default_rng(3)
+    x, weights = (tf.constant(random.normal(size=size), dtype_of_x) for size in (shape, (*shape[:-1], 7)))
+    weights = weights[..., :5] if name == "layer normalisation" else weights
+    gradients = []
+    for kind in (ours, theirs):
+        layer = make(kind, dtype=dtype)
+        layer.build(shape)
+        layer.set_weights([np.random.default_rng(4).normal(size=v.shape) for v in layer.weights])
+        variables = [v.value for v in layer.trainable_variables]
+
+        @tf.function(jit_compile=xla, autograph=False)
+        def gradients_of(x, layer=layer, variables=variables):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = layer(x, training=True) if layer.__class__ is LayerNormalization else layer(x)
+                loss = tf.reduce_sum(tf.cast(y, dtype_of_x) * weights)
+            return tape.gradient(loss, [x, *variables])
+
+        gradients.append(gradients_of(x))
+    tolerance = {"float64": 1e-12, "float32": 1e-5}.get(dtype, 5e-2)
+    for got, expected in zip(*gradients, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_it_takes_fewer_operations_than_the_layer_of_keras(name):
     make, ours, theirs = PAIRS[name]
