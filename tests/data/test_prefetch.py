@@ -1,7 +1,10 @@
+import ctypes
 import itertools
+import resource
 import threading
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_transformer.data import prefetch
@@ -30,6 +33,26 @@ def test_it_works_ahead():
     next(iterator)
     assert enough.wait(timeout=10.0)  # seconds
     assert len(made) < 50
+
+
+def test_freed_memory_is_kept_for_the_next_step():
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        pytest.skip("Needs glibc.")
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.memset.argtypes, libc.free.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t], [ctypes.c_void_p]
+
+    def faults():
+        """Of taking and freeing 8 MiB twenty times."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            memory = libc.malloc(2**23)
+            libc.memset(memory, 1, 2**23)
+            libc.free(memory)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    next(iter(prefetched(lambda: iter([np.zeros(1, np.int32)]), SPEC)))
+    assert faults() < 8000  # 2,048 a time if the memory were given back
 
 
 def test_it_ends_when_the_process_does(monkeypatch):
