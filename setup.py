@@ -26,7 +26,7 @@ setup(
     install_requires=[
         "tensorflow==2.21.*",
         "tensorflow-text==2.21.*",  # its minor version must be TensorFlow's
-        "keras>=3.15,<4",
+        "keras>=3.15,<3.16",
         "sentencepiece>=0.2",
         "numpy>=1.26",
         "sacrebleu>=2.4",

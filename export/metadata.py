@@ -27,7 +27,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
     path.parent.mkdir(exist_ok=True)
     metadata = {
         "format": FORMAT,
-        "languages": languages(config["data"]),
+        "languages": languages(config["data"]) if "data" in config else None,
         "tensorflow": tf.__version__,
         "tensorflow_text": tensorflow_text.__version__,
         "signatures": {name: _without_places(served) for name, served in signatures(folder).items()},
@@ -36,7 +36,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
         "decode": translator.decode.to_dict(),
         "tokenizers": {"source": tokenizers.source.model_hash, "target": tokenizers.target.model_hash},
         "num_parameters": translator.model.count_params(),
-        "config": {**config, "data": _without_folders(config["data"])},
+        "config": {**config, "data": without_folders(config.get("data", {}))},
         "model": read_json(workdir / "model.json") or None,  # which weights these are, and all their scores
     }
     write_json(path, metadata)
@@ -50,7 +50,7 @@ def _without_places(served):
     }
 
 
-def _without_folders(data):
+def without_folders(data):
     """The `data` of a configuration, its corpora without the folders that they lie in."""
     return {key: _names(value) if key in CORPORA else value for key, value in data.items()}
 

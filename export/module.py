@@ -158,6 +158,7 @@ class ServingTranslator(tf.Module):
         """`translate`, compiled. Text stays outside of what is compiled, and inputs have a few fixed lengths."""
         source_ids = self._source_ids(text)
         source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % XLA_LENGTHS]], constant_values=PAD_ID)
+        source_ids = self._cut(source_ids)  # learned positions end where inputs do
         # Not "xla": that brings an operation of XLA's own, and a server that does not know it refuses all signatures.
         compiled = tf.function(partial(self._search, loop="any"), jit_compile=True, autograph=False)
         return self._best(compiled(source_ids))

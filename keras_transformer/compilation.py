@@ -33,11 +33,12 @@ class WhereItPays:
         function: of an int32 tensor (B, S), to which rows and columns of zeros make no difference, and of a bool,
             whether XLA compiles it. Its results are a tree of tensors whose axis 0 is the batch.
         xla: False never compiles, True always does, None where it pays.
+        longest: The most columns that ids may be padded to, at least as many as they have; None for any number.
     """
 
-    def __init__(self, function: Callable, xla: bool | None = None):
+    def __init__(self, function: Callable, xla: bool | None = None, longest: int | None = None):
         ids = [tf.TensorSpec((None, None), tf.int32)]
-        self._xla = xla
+        self._xla, self._longest = xla, longest
         self._graph, self._compiled = (
             tf.function(partial(function, compiled=xla), input_signature=ids, autograph=False, jit_compile=xla)
             for xla in (False, True)
@@ -48,7 +49,8 @@ class WhereItPays:
         """The results as arrays; `ahead` is how many more calls of this padded shape are certain to come."""
         shape = padded_shape(*ids.shape)
         if self._xla or (self._xla is None and self._spent[shape] >= COMPILE_SECONDS):
-            padded = np.zeros(shape, np.int32)
+            rows, width = shape
+            padded = np.zeros((rows, min(width, self._longest or width)), np.int32)
             padded[: ids.shape[0], : ids.shape[1]] = ids
             return tf.nest.map_structure(lambda x: x.numpy()[: len(ids)], self._compiled(padded))
         traced, began = self._graph.experimental_get_tracing_count(), time.perf_counter()

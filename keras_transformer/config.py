@@ -248,8 +248,8 @@ class DecodeConfig(_Section):
     beam_width: int = 4  # Section 6.1
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
     extra_length: int = 50  # output limit: input length + 50, Section 6.1
-    # Pieces of a sentence that are read, end of sentence included; the rest is cut off. As many as `data.max_length`:
-    # nobody has trained the model on more.
+    # Pieces of a sentence that are read, end of sentence included; the rest is cut off. As many as the default of
+    # `data.max_length`; a model that was trained on shorter text only is best given less here too.
     max_input_length: int = 256
     min_length: int = 0  # pieces that a translation has at least, end of sentence included
     no_repeat_ngram: int = 0  # no translation has the same so many pieces in a row twice; 0: off

@@ -91,7 +91,10 @@ class Tokenizer:
     def save(self, path: str | Path):
         path = Path(path)
         partial = path.with_name(path.name + ".partial")
-        partial.write_bytes(self.model_bytes)
+        with open(partial, "wb") as file:
+            file.write(self.model_bytes)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, path)
 
     @property

@@ -28,6 +28,7 @@ from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MAX_HYPOTHESES = 1000  # of a sentence; each takes as much memory as a sentence of a batch
 TOKENS_PER_BATCH = 2048  # pieces, padding included, that go through the model together
+MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together
 log = logging.getLogger(__name__)
 
 
@@ -83,7 +84,7 @@ class Translator:
         )
 
     @classmethod
-    def load(cls, workdir, **decode) -> Self:
+    def load(cls, workdir, *, xla: bool | None = None, **decode) -> Self:
         """The finished model of a run; `decode` changes fields of its `DecodeConfig`."""
         workdir = Path(workdir)
         model_path = workdir / "model.keras"
@@ -96,7 +97,7 @@ class Translator:
         decode = config.decode.replace(**decode)
         with _damage(model_path):
             model = keras.saving.load_model(model_path, compile=False)
-        return cls(model, Tokenizers.load(workdir), decode)
+        return cls(model, Tokenizers.load(workdir), decode, xla=xla)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -116,7 +117,8 @@ class Translator:
         than the tokenizer does.
         """
         search = self.searching(num_hypotheses)
-        return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead))
+        beams = max(self.decode.beam_width, num_hypotheses)
+        return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead), beams)
 
     def translate_prefix(self, texts: Iterable[str], prefixes: Iterable[str]) -> list[Translation]:
         """The best translation of every text among those that begin with its prefix.
@@ -134,7 +136,7 @@ class Translator:
         def ask(source_ids, rows, ahead):
             return self._prefix_search(source_ids, pad([prefix_ids[row] for row in rows]))
 
-        return [best for best, *_ in self._translations(texts, ask)]
+        return [best for best, *_ in self._translations(texts, ask, self.decode.beam_width)]
 
     def sample(
         self, texts: Iterable[str], seeds: int | Sequence[int], temperature: float | Sequence[float] = 1.0
@@ -194,13 +196,14 @@ class Translator:
                 loop = "xla" if compiled else "graph"
                 return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, loop=loop)
 
-            self._searches[num_hypotheses] = WhereItPays(search, self._xla)
+            longest = inference.longest_input(self.model, self.decode)
+            self._searches[num_hypotheses] = WhereItPays(search, self._xla, longest)
         return self._searches[num_hypotheses]
 
     # --- text to ids and back
 
-    def _translations(self, texts, ask):
-        """What `ask(source_ids, rows, ahead)` finds for every text.
+    def _translations(self, texts, ask, beams=1):
+        """What `ask(source_ids, rows, ahead)` finds for every text with so many beams.
 
         `rows` are the texts that the rows of ids stand for; `ahead` is how many more batches of their shape there are.
         """
@@ -208,16 +211,17 @@ class Translator:
         full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
         limit = inference.longest_input(self.model, self.decode)
         sources = self._encode(self.tokenizers.source, [texts[i] for i in full], limit)
+        tokens = TOKENS_PER_BATCH * MANY_BEAMS // max(beams, MANY_BEAMS)
         batches = [
             (rows, pad([sources[row] for row in rows]))
-            for rows in batches_by_length([len(ids) for ids in sources], TOKENS_PER_BATCH)
+            for rows in batches_by_length([len(ids) for ids in sources], tokens)
         ]
         ahead = Counter(padded_shape(*ids.shape) for _, ids in batches)
         for rows, ids in batches:
             ahead[padded_shape(*ids.shape)] -= 1
             hypotheses = ask(ids, full[rows], ahead[padded_shape(*ids.shape)])
-            for row, *beams in zip(full[rows], *map(np.asarray, hypotheses), strict=True):
-                found[row] = self._read(*beams) or [Translation("", LOWEST, LOWEST, [])]
+            for row, *found_beams in zip(full[rows], *map(np.asarray, hypotheses), strict=True):
+                found[row] = self._read(*found_beams) or [Translation("", LOWEST, LOWEST, [])]
         return found
 
     def _read(self, ids, scores, log_probs, lengths):

@@ -64,8 +64,12 @@ def test_learned_positions_limit_what_is_read_and_written(translator):
         translator.model.vocab_size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
         positions="learned", max_positions=13,
     )  # fmt: skip
-    found = Translator(model, translator.tokenizers).translate(["a few words " * 20, "Anna sleeps."])
-    assert len(found) == 2
+    texts = ["a few words " * 20, "Anna sleeps.", "She sleeps there, Anna."]
+    plain, compiled = (
+        Translator(model, translator.tokenizers, xla=xla).translate_nbest(texts, 1) for xla in (False, True)
+    )
+    assert [best.text for best, *_ in plain] == [best.text for best, *_ in compiled]
+    assert all(best.log_prob > -1000 for best, *_ in compiled)  # something was found
 
 
 def test_decode_options_can_be_changed_at_loading(finished_run):

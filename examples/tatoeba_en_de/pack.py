@@ -3,8 +3,8 @@
     python examples/tatoeba_en_de/pack.py --workdir runs/tatoeba_en_de --to examples/tatoeba_en_de/model
 
 The weights keep the eleven binary digits of half precision and are compressed, which halves the file; it stays an
-ordinary model.keras in float32. Of the configuration, model and decode are kept: the folder names no file of the
-machine that it was made on.
+ordinary model.keras in float32. Of the configuration, data, model and decode are kept, and of a file its name alone:
+the folder says nothing of the machine that it was made on.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from export.metadata import without_folders
 from keras_transformer.data.records import write_json
 from keras_transformer.training.workdir import Workdir
 
@@ -33,7 +34,8 @@ def main(arguments=None):
         parser.error(f"--to must be an empty folder. Received: {folder}, which is not.")
     config = run.load_config().to_dict()
     pack(run.model_path, folder / "model.keras")
-    write_json(folder / "config.json", {name: config[name] for name in ("model", "decode")})
+    kept = {"data": without_folders(config["data"]), "model": config["model"], "decode": config["decode"]}
+    write_json(folder / "config.json", kept)
     for path in run.path.glob("*.model"):  # one tokenizer, or two
         shutil.copy(path, folder)
     size = sum(path.stat().st_size for path in folder.iterdir())

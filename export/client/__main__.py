@@ -13,6 +13,7 @@ import os
 import sys
 
 from export.client.rows import TIMEOUT, ServingError
+from export.options import positive_seconds
 from keras_transformer_cli import interruption_ends
 
 
@@ -51,7 +52,7 @@ def _parser():
     )
     parser.add_argument("--json", action="store_true", help="print all outputs of a line as a JSON object")
     parser.add_argument(
-        "--timeout", type=_seconds, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)"
+        "--timeout", type=positive_seconds, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)"
     )
     return parser
 
@@ -61,16 +62,6 @@ def _columns(text):
     if not all(names) or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"must be different names with commas between them. Received: {text!r}")
     return names
-
-
-def _seconds(text):
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number. Received: {text!r}")
-    return seconds
 
 
 def _run(options):

@@ -71,17 +71,25 @@ def _value(name, value, number):
 
 
 def batches(rows: Iterable[Row], num_rows: int) -> Iterator[list[Row]]:
-    """The rows some at a time: at most `num_rows`, and fewer where a request would be longer than `MAX_REQUEST`."""
-    batch, size = [], 0
-    for row in rows:
-        row_size = len(json.dumps(row, ensure_ascii=False).encode())
-        if batch and size + row_size > MAX_REQUEST:
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += row_size
-        if len(batch) == num_rows:
-            yield batch
-            batch, size = [], 0
+    """The rows some at a time: at most `num_rows`, and fewer where a request would be longer than `MAX_REQUEST`.
+
+    Where `rows` raises an error, those before it come first.
+    """
+    batch, size, failure = [], 0, None
+    try:
+        for row in rows:
+            row_size = len(json.dumps(row, ensure_ascii=False).encode())
+            if batch and size + row_size > MAX_REQUEST:
+                yield batch
+                batch, size = [], 0
+            batch.append(row)
+            size += row_size
+            if len(batch) == num_rows:
+                yield batch
+                batch, size = [], 0
+    except Exception as error:
+        failure = error
     if batch:
         yield batch
+    if failure:
+        raise failure

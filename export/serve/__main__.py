@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from export.options import positive_seconds
 from export.serve import RequestLimits
 from keras_transformer_cli import interruption_ends
 
@@ -27,10 +28,11 @@ def _run(options):
     import signal
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    name = options.name or options.model.resolve().name
     if not options.model.is_dir():
         raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
-    server = _server(options.model, name, RequestLimits(timeout=options.timeout))
+    folder = options.model.resolve()  # a link has the name and the labels of what it leads to
+    name = options.name or folder.name
+    server = _server(folder, name, RequestLimits(timeout=options.timeout))
     listener = _listen(options.host, options.port)
     host = f"[{options.host}]" if ":" in options.host else options.host
     where = f"http://{host}:{listener.getsockname()[1]}/v1/models/{name}"
@@ -52,9 +54,8 @@ def _parser():
     parser.add_argument("--name", help="of the model in paths; default: the folder's")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8501, help="0 for any that is free (%(default)s)")
-    parser.add_argument(
-        "--timeout", type=float, default=RequestLimits.timeout, metavar="SECONDS", help="of a request (%(default)s)"
-    )
+    seconds = {"type": positive_seconds, "metavar": "SECONDS", "default": RequestLimits.timeout}
+    parser.add_argument("--timeout", help="of a request (%(default)s)", **seconds)
     return parser
 
 

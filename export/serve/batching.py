@@ -63,21 +63,22 @@ class Batcher:
         waiting = _Waiting(inputs, num_rows, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         if len(self._workers) < self._settings.num_threads:
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            self._workers.add(asyncio.create_task(self._work()))
         return await waiting.answer
 
     def _num_queued(self):
         return sum(waiting.num_rows for waiting in self._queue if not waiting.answer.done())
 
     async def _work(self):
-        while self._queue:
-            if self._merges and self._num_queued() < self._settings.max_rows:
-                await asyncio.sleep(self._settings.max_wait)
-            batch = self._take()
-            if batch:
-                await self._answer(batch)
+        try:
+            while self._queue:
+                if self._merges and self._num_queued() < self._settings.max_rows:
+                    await asyncio.sleep(self._settings.max_wait)
+                batch = self._take()
+                if batch:
+                    await self._answer(batch)
+        finally:
+            self._workers.discard(asyncio.current_task())  # at once: who comes next must not count on it
 
     def _take(self):
         batch, num_rows = [], 0

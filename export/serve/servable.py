@@ -49,7 +49,8 @@ class Servable:
 
     def signature(self, name: str) -> Signature:
         if name not in self.signatures:
-            raise RequestError(400, f'Serving signature name: "{name}" not found in signature def')
+            shown = name.encode(errors="backslashreplace").decode()  # half a surrogate pair would not go into an answer
+            raise RequestError(400, f'Serving signature name: "{shown}" not found in signature def')
         return self.signatures[name]
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:

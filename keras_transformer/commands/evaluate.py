@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from keras_transformer.commands.lines import check_output, read_lines
+from keras_transformer.commands.lines import check_output, open_output, read_lines
 from keras_transformer.commands.options import add_decode, add_workdir, load_translator
 
 FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
@@ -47,38 +47,41 @@ def evaluate(options):
     """-> Evaluation, the lines that it is about, the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 
-    sources, references = _test_set(options)
-    settings = {"lowercase": options.lowercase, "pretokenized": options.pretokenized}
+    sources, references, lowercase = _test_set(options)
+    settings = {"lowercase": lowercase, "pretokenized": options.pretokenized}
     settings["other"] = list(read_lines(options.other)) if options.other else None
     title = f"Evaluation of {options.hypotheses or options.workdir}"
     if options.hypotheses:
         hypotheses = list(read_lines(options.hypotheses))
         about = evaluation.About(title=title)
         return evaluation.evaluate(sources, hypotheses, references, about=about, **settings), hypotheses, None
-    translator = load_translator(options)
+    translator = load_translator(options, xla=False)  # figures that do not depend on when XLA begins to pay
     found = evaluation.evaluate_translator(translator, sources, references, title=title, **settings)
     return *found, translator
 
 
 def _test_set(options):
+    """-> sources, references, whether they are scored without case: as the run itself scored its own test set"""
     if bool(options.source) != bool(options.reference):
         raise ValueError("--source and --reference belong together. Received: one of them.")
     if options.source:
-        return list(read_lines(options.source)), list(read_lines(options.reference))
-    from keras_transformer.data.sources import read_pairs, splits
+        return list(read_lines(options.source)), list(read_lines(options.reference)), options.lowercase
+    from keras_transformer.data.sources import read_pairs, test_corpus
     from keras_transformer.training.workdir import Workdir
 
     data = Workdir(options.workdir).load_config().data
-    test = data.train if data.test is None and "test" in splits(data.train) else data.test
+    test = test_corpus(data)
     if test is None:
         raise ValueError(f"The run in {options.workdir} has no test set (data.test). Give --source and --reference.")
     pairs = list(read_pairs(test, "test", reverse=data.reverse))
-    return [source for source, _ in pairs], [target for _, target in pairs]
+    lowercase = options.lowercase or data.lowercase
+    return [source for source, _ in pairs], [target for _, target in pairs], lowercase
 
 
 def _write(options, evaluation, hypotheses, translator):
     if options.output:
-        Path(options.output).write_text("".join(line + "\n" for line in hypotheses), encoding="utf-8")
+        with open_output(options.output) as write:
+            write(hypotheses)
     if options.json:
         Path(options.json).write_text(evaluation.to_json() + "\n", encoding="utf-8")
     if options.html:

@@ -13,9 +13,9 @@ def add_decode(parser):
     )
 
 
-def load_translator(options):
-    """The `Translator` of --workdir, its search changed by --set."""
+def load_translator(options, xla=None):
+    """The `Translator` of --workdir, its search changed by --set; `xla` as `Translator` has it."""
     from keras_transformer.recipes import parse_decode
     from keras_transformer.translator import Translator
 
-    return Translator.load(options.workdir, **parse_decode(options.set))
+    return Translator.load(options.workdir, xla=xla, **parse_decode(options.set))

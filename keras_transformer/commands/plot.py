@@ -41,7 +41,8 @@ def _attention(options, path):
     translator = Translator.load(options.workdir)
     target = options.target if options.target is not None else translator.translate([options.source])[0]
     (alignment,) = translator.align([options.source], [target])
-    layer = _layer(options.layer, len(alignment.maps.cross))
+    shown = (alignment.maps.cross,) if options.heads else alignment.maps
+    layer = _layer(options.layer, min(map(len, shown)))
     title = f"{options.source} → {target}"
     if not options.heads:
         pieces = alignment.source_pieces, alignment.target_pieces

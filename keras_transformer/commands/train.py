@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from keras_transformer.commands.options import add_workdir
@@ -52,9 +53,7 @@ def run(options) -> int:
         from keras_transformer.training.trainer import train
 
         with interruption_counts():
-            result = train(config, options.workdir)
-            if result.metadata:  # finished, and this is the chief
-                deliver(Path(options.workdir), config)
+            result = train(config, options.workdir, partial(deliver, Path(options.workdir), config))
         return result.exit_code
     except _user_errors() as error:
         print(f"error: {error}", file=sys.stderr)

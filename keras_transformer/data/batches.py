@@ -61,6 +61,7 @@ class BatchPlan:
             sentences; a pair that does not fit is cut anew, and one that never does stays as it is stored. It costs
             padding and time, since one thread tokenises, and repeats exactly only with the same release of
             SentencePiece.
+        max_length: No shape is made wider than that by subword sampling; None for any width.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class BatchPlan:
         seed: int = 0,
         shuffle: bool = True,
         subword_sampling: float = 0.0,
+        max_length: int | None = None,
     ):
         self.corpus, self.seed, self.shuffle = corpus, seed, shuffle
         self.tokens_per_batch = tokens_per_batch
@@ -80,6 +82,8 @@ class BatchPlan:
         stored = np.stack([corpus.source_lengths, corpus.target_lengths])  # (2, pairs)
         mean, wider = growth(corpus, subword_sampling) if subword_sampling else np.ones((2, 2))
         lengths = np.ceil(stored * wider[:, None]).astype(np.int32)
+        if max_length is not None:
+            lengths = np.maximum(np.minimum(lengths, max_length), stored)
         self._line = stand_in_line(lengths)
         self._buckets = cut(lengths[:, self._line], tokens_per_batch, rows_multiple, buckets)
         self._places = [(b, i) for b in self._buckets for i in range(b.num_batches)]  # of each batch: bucket, number

@@ -21,7 +21,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.config import Corpus
+from keras_transformer.config import Corpus, DataConfig
 from keras_transformer.data.demo import demo_pairs
 
 Pair = tuple[str, str]  # source text, target text
@@ -63,6 +63,11 @@ def splits(corpus: Corpus) -> set[str]:
         builder.download_and_prepare()  # nothing to do from the second time on
         return {split for split, name in TFDS_SPLITS.items() if name in builder.info.splits}
     return set()
+
+
+def test_corpus(data: DataConfig) -> Corpus | None:
+    """Where the test set is: `data.test`, or `data.train` where that has one of its own."""
+    return data.train if data.test is None and "test" in splits(data.train) else data.test
 
 
 def files(corpus: Corpus) -> list[Path]:

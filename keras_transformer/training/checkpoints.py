@@ -11,6 +11,7 @@ not load.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -77,17 +78,28 @@ class Checkpoints:
                 old.unlink()
 
     def restore(self, trainee, report=print):
-        """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any."""
+        """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any.
+
+        What cannot be read now may be whole, and what is there but damaged is not thrown away: both are errors.
+        """
         for leftover in self.folder.glob("*.partial"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
-        for path in self._newest_first():
+        paths = self._newest_first()
+        for path in paths:
             try:
                 restored = read_arrays(path)
             except DAMAGED as error:
+                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset
+                    raise CheckpointError(f"Cannot read the checkpoint {path}: {error.strerror}.") from error
                 report(f"{path} is damaged ({error}); trying the one before.")
                 continue
             _assign(named_variables(trainee), restored)
             return restored.state
+        if paths:
+            raise CheckpointError(
+                f"At least one checkpoint of {self.folder} must be whole. All {len(paths)} are damaged; remove the "
+                "folder to begin anew."
+            )
         return None
 
     def forget_after(self, step):

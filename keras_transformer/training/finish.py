@@ -58,7 +58,7 @@ def finish(run, step):
 
 def save_model(model, path):
     """Writes a .keras file that is whole or absent."""
-    aside = path.with_name("new.keras")
+    aside = path.with_suffix(".partial.keras")  # Keras wants this end of a name
     model.save(aside)
     sync(aside)
     os.replace(aside, path)

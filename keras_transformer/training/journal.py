@@ -33,7 +33,8 @@ class Journal:
         wants_tensorboard = enabled and importlib.util.find_spec("tensorboard")  # tf.summary fails without the package
         self._tensorboard = tf.summary.create_file_writer(str(workdir / "tensorboard")) if wants_tensorboard else None
         self._progress = Progress(total_steps) if enabled else None
-        self._started = self._window_started = time.monotonic()
+        self._started = time.monotonic()
+        self.begin()
 
     def state(self):
         return {"sums": self.sums, "num_skipped": self.num_skipped}
@@ -46,12 +47,17 @@ class Journal:
             rewrite_log(self.path, kept)
             self._started -= max((record.get("seconds", 0.0) for record in kept), default=0.0)
 
+    def begin(self):
+        """From now on time counts against the speed of training, and so do the tokens."""
+        self._window_started, self._window_tokens = time.monotonic(), 0.0
+
     def add(self, step, logs, learning_rate):
         """Adds what one step gave: sums over its tokens."""
         skipped = int(logs["skipped"])
         self.num_skipped += skipped
         self.sums["steps"] += 1
         self.sums["skipped"] += skipped
+        self._window_tokens += float(logs["tokens"])
         if not skipped:
             for name in ("loss", "nll", "tokens"):
                 self.sums[name] += float(logs[name])
@@ -79,7 +85,7 @@ class Journal:
             "tokens_per_second": round(self._speed(), 1),
         }
         self.sums = dict.fromkeys(self.sums, 0.0)
-        self._window_started = time.monotonic()
+        self.begin()
         self.write(record)
 
     def write(self, record):
@@ -109,7 +115,7 @@ class Journal:
         return time.monotonic() - self._started
 
     def _speed(self):
-        return self.sums["tokens"] / max(time.monotonic() - self._window_started, 1e-9)
+        return self._window_tokens / max(time.monotonic() - self._window_started, 1e-9)
 
 
 class _Pause:

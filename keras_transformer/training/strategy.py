@@ -34,7 +34,10 @@ def has_several_workers(strategy):
 def worker_index(strategy):
     """This process among the workers, from 0; 0 is the chief, the one that writes."""
     resolver = strategy.cluster_resolver
-    return 0 if resolver is None or not resolver.task_type else resolver.task_id
+    if resolver is None or not resolver.task_type:
+        return 0
+    before = 0 if resolver.task_type == "chief" else len(resolver.cluster_spec().as_dict().get("chief", ()))
+    return before + resolver.task_id
 
 
 def is_chief(strategy):

@@ -18,7 +18,7 @@ from keras_transformer.training.finish import finish
 from keras_transformer.training.journal import Journal, duration
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.validation import Judge
-from keras_transformer.training.workdir import Workdir
+from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
 
 
@@ -67,12 +67,14 @@ class Run:
             seed=train.seed,
             shuffle=shuffle,
             subword_sampling=sampling,
+            max_length=self.config.data.max_length,
         )
 
     def _judge(self):
         """A model of its own for validation, on one device."""
         tokenizers = self.data.tokenizers
-        translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode)
+        # Without XLA: where that pays is a matter of time, and a verdict must not depend on the speed of the machine.
+        translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode, xla=False)
         texts = self.data.valid_text[: self.config.train.valid_sentences]
         plan = self._plan(self.data.valid, shuffle=False)
         smoothing, lowercase = self.config.train.label_smoothing, self.config.data.lowercase
@@ -93,11 +95,14 @@ class Run:
         shapes = len(self.plan.shapes)
         self.report(f"{shapes} shapes of batches, each {compiled} once: {duration(time.monotonic() - began)}")
 
-    def train(self):
-        """Trains to the end, or to a signal."""
+    def train(self, deliver):
+        """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""
         train = self.config.train
         journal = Journal(self.workdir.path, train.steps, enabled=self.is_chief)
-        state = self.checkpoints.restore(self.trainee, self.report) or {"step": 0}
+        state = self.checkpoints.restore(self.trainee, self.report)
+        if state is None and self.workdir.model_path.exists():
+            return self._finished_without_checkpoints(deliver)
+        state = state or {"step": 0}
         start = state["step"]
         if start:
             journal.restore(state["journal"], start)
@@ -118,23 +123,38 @@ class Run:
             self.warm_up()
             batches = strategies.distribute(self.plan.dataset(start), self.strategy)
             callbacks = [logging, validation, saving]
+            journal.begin()
             steps = train.steps - start
             self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
             step = saving.stopped_at or train.steps
         else:
             step = start
-        if saving.stopped_at is not None and not validation.is_out_of_patience:  # what every worker knows alike
+        is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
+        if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
-        metadata = self._finish(step) if self.is_chief else {}
+        metadata = self._finish(step, deliver) if self.is_chief else {}
         strategies.barrier(self.strategy)  # a worker that left would take the chief with it
         return Result(step, metadata, None)
 
-    def _finish(self, step):
+    def _finished_without_checkpoints(self, deliver):
+        """A run whose checkpoints were removed after its end; another model is not trained over."""
         metadata = self.workdir.load_metadata()
-        if metadata is None or metadata["step"] != step:
-            return finish(self, step)
-        self.report(f"Finished at step {step}: {self.workdir.model_path}")
+        if metadata is None or "step" not in metadata:
+            raise WorkdirError(
+                f"A run begins in a new folder, or where its checkpoints are. {self.workdir.path} has a model.keras "
+                "that was not trained there; give another --workdir."
+            )
+        step = metadata["step"]
+        return Result(step, self._finish(step, deliver) if self.is_chief else {}, None)
+
+    def _finish(self, step, deliver):
+        metadata = self.workdir.load_metadata()
+        if metadata is None or metadata.get("step") != step:
+            metadata = finish(self, step)
+        else:
+            self.report(f"Finished at step {step}: {self.workdir.model_path}")
+        deliver()
         return metadata
 
 
@@ -149,11 +169,14 @@ def new_transformer(config: Config, tokenizers):
     )
 
 
-def train(config: Config, workdir) -> Result:
-    """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there."""
+def train(config: Config, workdir, deliver=lambda: None) -> Result:
+    """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there.
+
+    `deliver` is called once the finished model is there, in the process that wrote it.
+    """
     workdir = Workdir(workdir)
     try:
-        return Run(config, workdir).train()
+        return Run(config, workdir).train(deliver)
     finally:
         workdir.unlock()
 

@@ -1,6 +1,5 @@
 """How good a set of weights is: loss, perplexity and BLEU on the validation set, with some translations to read."""
 
-import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -8,6 +7,7 @@ import tensorflow as tf
 from keras_transformer.evaluation import bleu
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.checkpoints import set_weights
+from keras_transformer.training.journal import perplexity
 
 
 class Sample(NamedTuple):
@@ -64,7 +64,7 @@ class Judge:
         found = bleu(translations, references, lowercase=self.lowercase) if references else 0.0
         shown = zip(sources, references, translations, strict=True)
         samples = tuple(Sample(*texts) for texts, _ in zip(shown, range(self.num_samples), strict=False))
-        return Verdict(loss, math.exp(min(nll, 700.0)), found, samples)
+        return Verdict(loss, perplexity(nll), found, samples)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _sums(self, batch):

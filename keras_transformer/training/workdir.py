@@ -59,7 +59,7 @@ class Workdir:
     @property
     def has_begun(self) -> bool:
         """Whether there is a step or a model that the configuration must fit to."""
-        return self.metadata_path.exists() or any(self.checkpoints.glob("*.npz"))
+        return self.metadata_path.exists() or self.model_path.exists() or any(self.checkpoints.glob("*.npz"))
 
     def claim(self, config: Config):
         """Writes the configuration, or compares it with the one that the run began with."""

@@ -2,10 +2,13 @@
 
 import importlib.util
 import json
+import shutil
+from argparse import Namespace
 
 import pytest
 
 from keras_transformer.__main__ import main
+from keras_transformer.commands.evaluate import _write
 
 
 def run(*arguments):
@@ -68,3 +71,17 @@ def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):
     assert "belong together" in capsys.readouterr().err
     assert run("--workdir", tmp_path / "nowhere") == 1
     assert "config.json" in capsys.readouterr().err
+
+
+def test_a_run_in_lower_case_is_scored_as_it_scored_itself(finished_run, tmp_path, capsys):
+    folder = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("data", "checkpoints"))
+    config = json.loads((folder / "config.json").read_text())
+    config["data"]["lowercase"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    assert run("--workdir", folder) == 0
+    assert "case:lc" in capsys.readouterr().out
+
+
+def test_a_line_stays_a_line_in_the_output(files, capsys):
+    _write(Namespace(output=str(files / "out"), json=None, html=None), None, ["one\ntwo", "three"], None)
+    assert (files / "out").read_text() == "one two\nthree\n"

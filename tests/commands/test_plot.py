@@ -1,10 +1,15 @@
 """Pictures of a run."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib", reason="pictures need the extra plots")
 
 from keras_transformer.__main__ import main
+from keras_transformer.model import AttentionMaps
+from keras_transformer.translator import Alignment, Translator
 
 
 @pytest.mark.parametrize(
@@ -35,3 +40,24 @@ def test_every_kind_is_a_png(finished_run, tmp_path, arguments, capsys):
 def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, capsys):
     assert main(["plot", "--workdir", str(finished_run), *arguments, "--output", str(tmp_path / "x")]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_layers_that_can_be_asked_for_are_those_of_both_sides(monkeypatch, tmp_path, capsys):
+    maps = AttentionMaps(*(np.full((depth, 2, 3, 3), 1 / 3) for depth in (2, 3, 3)))
+    alignment = Alignment(["a", "b", "</s>"], ["c", "d", "</s>"], maps)
+    translator = SimpleNamespace(align=lambda *_: [alignment])
+    monkeypatch.setattr(Translator, "load", lambda workdir: translator)
+    arguments = [
+        "plot",
+        "attention",
+        "--source",
+        "a b",
+        "--target",
+        "c d",
+        "--layer",
+        "3",
+        "--output",
+        str(tmp_path / "x"),
+    ]
+    assert main(arguments) == 1 and "between 1 and 2" in capsys.readouterr().err
+    assert main([*arguments[:-1], str(tmp_path / "x.png"), "--heads"]) == 0

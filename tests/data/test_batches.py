@@ -236,3 +236,11 @@ class TestRealText:
     def test_an_epoch_loses_no_sentence(self, multi30k):
         plan = BatchPlan(multi30k, tokens_per_batch=4096, rows_multiple=8)
         assert sorted(rows_of(epoch_of(plan))) == sorted(pairs_of(multi30k))
+
+
+def test_no_shape_is_wider_than_the_longest_text(corpus, pairs, tokenizers):
+    sampled = Corpus(corpus.folder, tokenizers)
+    longest = int(max(sampled.source_lengths.max(), sampled.target_lengths.max()))
+    for most, expected in ((None, False), (longest, True)):
+        plan = BatchPlan(sampled, tokens_per_batch=1500, subword_sampling=0.5, max_length=most)
+        assert (max(max(shape[1:]) for shape in plan.shapes) <= longest) is expected

@@ -74,3 +74,12 @@ def test_two_exports_of_one_run_have_the_same_metadata(exported, finished_run, t
     (tmp_path / "saved_model.pb").write_bytes((exported / "saved_model.pb").read_bytes())
     metadata.write(tmp_path, finished_run, translator, before["limits"])
     assert json.loads((tmp_path / "assets.extra" / "metadata.json").read_text(encoding="utf-8")) == before
+
+
+def test_a_configuration_may_say_nothing_of_data(finished_run, translator, tmp_path, monkeypatch):
+    config = json.loads((finished_run / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({name: config[name] for name in ("model", "decode")}))
+    monkeypatch.setattr(metadata, "signatures", lambda _: {})
+    monkeypatch.setattr(metadata, "operations", lambda _: [])
+    metadata.write(tmp_path, tmp_path, translator, {})
+    assert json.loads((tmp_path / "assets.extra" / "metadata.json").read_text())["languages"] is None

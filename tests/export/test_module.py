@@ -345,3 +345,14 @@ def test_no_two_of_the_best_translations_are_equal():
         assert decoded(found) == [one.text for one in expected] + [""] * (30 - len(expected))
         np.testing.assert_allclose(scores[: len(expected)], [one.score for one in expected], atol=1e-4)
         assert (scores[len(expected) :] == tf.float32.min).all() and len(expected) < 30
+
+
+def test_the_signature_of_xla_has_learned_positions_for_all_that_it_reads(translator):
+    model = Transformer(
+        translator.model.vocab_size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
+        positions="learned", max_positions=13,
+    )  # fmt: skip
+    served = ServingTranslator(Translator(model, translator.tokenizers), xla=True)
+    plain, compiled = (method(strings(SENTENCES)) for method in (served.translate, served.translate_xla))
+    assert plain["translation"].numpy().tolist() == compiled["translation"].numpy().tolist()
+    np.testing.assert_allclose(plain["score"], compiled["score"], atol=1e-4)

@@ -180,3 +180,26 @@ def test_a_killed_write_leaves_no_file_that_would_be_read(trainee, tmp_path):
     (tmp_path / "step-00000020.partial").write_bytes(path.read_bytes()[:100])  # what a kill in the middle leaves
     assert checkpoints.restore(trainee)["step"] == 10
     assert read_arrays(path).state == {"step": 10}
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_an_error_and_not_damage(trainee, tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(trainee, {"step": 10})
+    checkpoints.save(trainee, {"step": 20})
+
+    def unreadable(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(module, "read_arrays", unreadable)
+    with pytest.raises(CheckpointError, match=r"step-00000020.npz: Input/output error"):
+        checkpoints.restore(trainee)
+    assert len(checkpoints.regular()) == 2
+
+
+def test_where_all_are_damaged_nothing_begins_anew(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (10, 20):
+        (tmp_path / f"step-{step:08d}.npz").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match="All 2 are damaged"):
+        checkpoints.restore(trainee, lambda said: None)
+    assert len(checkpoints.regular()) == 2

@@ -94,3 +94,15 @@ def test_tensorboard_gets_a_file_of_events(tmp_path):
 def test_durations_and_perplexities_read_well():
     assert [duration(s) for s in (5, 65, 3605)] == ["0:05", "1:05", "1:00:05"]
     assert perplexity(0) == 1.0 and math.isfinite(perplexity(1e9))
+
+
+def test_the_speed_counts_what_was_done_since_the_beginning_alone(tmp_path):
+    first = Journal(tmp_path, 9)
+    first.sums["tokens"] = 1e9  # of before the interruption
+    second = Journal(tmp_path, 9)
+    second.restore(first.state(), 4)
+    second._window_started -= 1000.0  # of compiling
+    second.begin()
+    second._window_started -= 1.0
+    second.add(5, logs(5), 0.01)
+    assert second._speed() == pytest.approx(8, rel=0.1)

@@ -1,11 +1,20 @@
 """Names become strategies, batches become equal parts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer import ConfigError
-from keras_transformer.training.strategy import barrier, distribute, is_chief, make_strategy, num_local_replicas
+from keras_transformer.training.strategy import (
+    barrier,
+    distribute,
+    is_chief,
+    make_strategy,
+    num_local_replicas,
+    worker_index,
+)
 from tests.training.batches import dataset, random_batches
 
 
@@ -31,3 +40,16 @@ def test_several_workers_need_their_cluster(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(ConfigError, match="TF_CONFIG"):
         make_strategy("multi_worker")
+
+
+@pytest.mark.parametrize("jobs", [["chief", "worker", "worker"], ["worker", "worker", "worker"]])
+def test_one_process_of_a_cluster_is_the_chief(jobs):
+    cluster = {job: [f"host{i}:1" for i, other in enumerate(jobs) if other == job] for job in jobs}
+    indices = []
+    for job in cluster:
+        for number in range(len(cluster[job])):
+            resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+                tf.train.ClusterSpec(cluster), task_type=job, task_id=number
+            )
+            indices.append(worker_index(SimpleNamespace(cluster_resolver=resolver)))
+    assert indices == [0, 1, 2]

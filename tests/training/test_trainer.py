@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -12,7 +15,8 @@ from keras_transformer.evaluation import Evaluation
 from keras_transformer.training.checkpoints import average_weights
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.trainer import train
-from keras_transformer.training.workdir import WorkdirError
+from keras_transformer.training.validation import Judge
+from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
 from tests.integration.runs import SETTINGS
 
@@ -115,10 +119,44 @@ def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):
 
 
 def test_a_workdir_in_use_is_refused(tmp_path):
-    from keras_transformer.training.workdir import Workdir
-
     holder = Workdir(tmp_path)
     holder.lock()
     with pytest.raises(WorkdirError, match="one run at a time"):
         train(configuration(), tmp_path)
     holder.unlock()
+
+
+def test_a_finished_run_without_its_checkpoints_stays_finished(finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    config = Workdir(folder).load_config()
+    shutil.rmtree(folder / "checkpoints")
+    before = {name: (folder / name).read_bytes() for name in ("log.jsonl", "model.keras", "tokenizer.model")}
+    delivered = []
+    assert train(config, folder, lambda: delivered.append(1)) == (14, Workdir(folder).load_metadata(), None)
+    assert delivered and all((folder / name).read_bytes() == data for name, data in before.items())
+
+
+def test_a_model_that_was_made_otherwise_is_not_trained_over(finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "average", ignore=shutil.ignore_patterns("checkpoints"))
+    (folder / "model.json").write_text('{"weights": "average of 2"}')
+    before = (folder / "log.jsonl").read_bytes()
+    with pytest.raises(WorkdirError, match="not trained there"):
+        train(Workdir(folder).load_config(), folder)
+    assert (folder / "log.jsonl").read_bytes() == before
+
+
+def test_a_signal_in_the_last_validation_stops_the_run_before_its_end(tmp_path, monkeypatch):
+    verdict, validations = Judge.verdict, []
+
+    def verdict_and_signal(self, weights):
+        validations.append(1)
+        if len(validations) == 2:  # of step 8, the last
+            os.kill(os.getpid(), signal.SIGTERM)
+        return verdict(self, weights)
+
+    monkeypatch.setattr(Judge, "verdict", verdict_and_signal)
+    config = configuration(**{"train.valid_steps": 4})
+    stopped = train(config, tmp_path)
+    assert stopped.exit_code == 143 and stopped.step == 8 and not (tmp_path / "model.keras").exists()
+    monkeypatch.undo()
+    assert train(config, tmp_path).exit_code == 0 and (tmp_path / "model.keras").exists()

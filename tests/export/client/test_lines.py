@@ -94,3 +94,10 @@ def test_the_longest_lines_fit_into_what_the_server_takes():
 
     (batch, *_) = batches(({"text": "\x00" * lines.MAX_TEXT} for _ in range(32)), 32)
     assert len(json.dumps(batch).encode()) < RequestLimits().max_body_bytes / 3
+
+
+def test_the_rows_before_a_bad_line_come_first():
+    found = batches(read_rows(["a\t1", "b\t2", "c\tx"], ("text", "seed")), 32)
+    assert next(found) == [{"text": "a", "seed": 1}, {"text": "b", "seed": 2}]
+    with pytest.raises(ValueError, match="Line 3"):
+        next(found)

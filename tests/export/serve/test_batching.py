@@ -159,3 +159,10 @@ def test_outputs_without_the_rows_of_the_inputs_are_an_error():
 
     with pytest.raises(RuntimeError, match=r"must have 2 rows, as the inputs. Received shapes: {'sum': \(\)}"):
         run(scenario)
+
+
+def test_who_comes_as_soon_as_another_is_answered_is_answered_too():
+    async def scenario(batcher, model):
+        return [(await batcher.submit(rows(n)))["double"].tolist() for n in range(5)]
+
+    assert run(scenario) == [[0], [2], [4], [6], [8]]

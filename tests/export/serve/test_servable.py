@@ -72,3 +72,11 @@ def test_a_folder_without_a_model_cannot_be_loaded(tmp_path):
     (tmp_path / "1").mkdir()
     with ThreadPoolExecutor(1) as executor, pytest.raises(OSError, match="saved_model.pb"):
         Servable(tmp_path / "1", executor, BatchSettings())
+
+
+def test_an_unknown_signature_is_named_in_text_that_can_be_sent(folder):
+    servable = Servable.__new__(Servable)
+    servable.signatures = {}
+    with pytest.raises(RequestError) as refused:
+        servable.signature("a \ud800")
+    assert str(refused.value).encode() and "a \\ud800" in str(refused.value)

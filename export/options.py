@@ -1,0 +1,13 @@
+"""Types of options that several command lines of this package have."""
+
+import argparse
+
+
+def positive_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number. Received: {text!r}")
+    return seconds
