@@ -152,15 +152,6 @@ def test_a_port_in_use_is_one_line(process, folder):
     assert (done.returncode, done.stderr) == (1, f"error: cannot listen at 127.0.0.1:{port}: Address already in use\n")
 
 
-@pytest.mark.parametrize("seconds", ["inf", "nan", "-1", "soon"])
-def test_a_time_that_is_none_is_refused(seconds, tmp_path, capsys):
-    from export.serve.__main__ import main
-
-    with pytest.raises(SystemExit):
-        main(["--model", str(tmp_path), "--timeout", seconds])
-    assert f"must be a positive number. Received: '{seconds}'" in capsys.readouterr().err
-
-
 def test_a_signal_lets_the_requests_under_way_finish(process, url):
     """Last, because it ends the process."""
     with ThreadPoolExecutor(4) as threads:

@@ -1,0 +1,21 @@
+import argparse
+
+import pytest
+
+from export.client.__main__ import main as ask
+from export.options import positive_seconds
+from export.serve.__main__ import main as serve
+
+
+def test_seconds_are_a_number():
+    assert positive_seconds("0.5") == 0.5
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1", "0", "soon"])
+def test_other_seconds_are_refused_by_the_client_and_the_server(seconds, tmp_path, capsys):
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive_seconds(seconds)
+    for command in (ask, serve):
+        with pytest.raises(SystemExit):
+            command(["--model", "m", "--timeout", seconds])
+        assert f"must be a positive number. Received: '{seconds}'" in capsys.readouterr().err
