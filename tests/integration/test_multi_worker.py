@@ -64,10 +64,11 @@ def alone(tmp_path_factory):
     return weights(workdir)
 
 
-def test_two_workers_train_the_weights_of_one_process(alone, tmp_path):
-    workers = start_workers(tmp_path / "run", tmp_path)
+def test_two_workers_train_the_weights_of_one_process_and_one_exports_them(alone, tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path, **{"train.export": "true"})
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
     assert_close(tmp_path / "run", alone)
+    assert [path.name for path in (tmp_path / "run" / "export").iterdir() if path.name.isdigit()] == ["1"]
 
 
 @pytest.mark.slow
