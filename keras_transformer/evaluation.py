@@ -264,7 +264,7 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
         details={
             "model": f"{translator.model.count_params():,} parameters",
             "search": f"beam {translator.decode.beam_width}, alpha {translator.decode.alpha}",
-            "timing": "the first compilation is included in the speed",
+            "timing": "building the graph is included in the speed",
         },
     )
     return evaluate(sources, hypotheses, references, about=about, **options), hypotheses
