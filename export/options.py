@@ -4,6 +4,7 @@ import argparse
 
 
 def positive_seconds(text: str) -> float:
+    """A time that is more than 0 and not infinite."""
     try:
         seconds = float(text)
     except ValueError:

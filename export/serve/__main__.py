@@ -54,8 +54,13 @@ def _parser():
     parser.add_argument("--name", help="of the model in paths; default: the folder's")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8501, help="0 for any that is free (%(default)s)")
-    seconds = {"type": positive_seconds, "metavar": "SECONDS", "default": RequestLimits.timeout}
-    parser.add_argument("--timeout", help="of a request (%(default)s)", **seconds)
+    parser.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=RequestLimits.timeout,
+        metavar="SECONDS",
+        help="of a request (%(default)s)",
+    )
     return parser
 
 

@@ -80,7 +80,7 @@ class Checkpoints:
     def restore(self, trainee, report=print):
         """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any.
 
-        What cannot be read now may be whole, and what is there but damaged is not thrown away: both are errors.
+        An error where one cannot be read, for it may be whole, and where there are some and all are damaged.
         """
         for leftover in self.folder.glob("*.partial"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)

@@ -133,9 +133,7 @@ class Run:
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
-        metadata = self._finish(step, deliver) if self.is_chief else {}
-        strategies.barrier(self.strategy)  # a worker that left would take the chief with it
-        return Result(step, metadata, None)
+        return self._end(step, deliver)
 
     def _finished_without_checkpoints(self, deliver):
         """A run whose checkpoints were removed after its end; another model is not trained over."""
@@ -145,8 +143,13 @@ class Run:
                 f"A run begins in a new folder, or where its checkpoints are. {self.workdir.path} has a model.keras "
                 "that was not trained there; give another --workdir."
             )
-        step = metadata["step"]
-        return Result(step, self._finish(step, deliver) if self.is_chief else {}, None)
+        return self._end(metadata["step"], deliver)
+
+    def _end(self, step, deliver):
+        """The chief finishes the model; all wait for it, since a worker that left would take the chief with it."""
+        metadata = self._finish(step, deliver) if self.is_chief else {}
+        strategies.barrier(self.strategy)
+        return Result(step, metadata, None)
 
     def _finish(self, step, deliver):
         metadata = self.workdir.load_metadata()
