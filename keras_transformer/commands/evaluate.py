@@ -66,11 +66,11 @@ def _test_set(options):
         raise ValueError("--source and --reference belong together. Received: one of them.")
     if options.source:
         return list(read_lines(options.source)), list(read_lines(options.reference)), options.lowercase
-    from keras_transformer.data.sources import read_pairs, test_corpus
+    from keras_transformer.data.sources import read_pairs, evaluation_corpus
     from keras_transformer.training.workdir import Workdir
 
     data = Workdir(options.workdir).load_config().data
-    test = test_corpus(data)
+    test = evaluation_corpus(data)
     if test is None:
         raise ValueError(f"The run in {options.workdir} has no test set (data.test). Give --source and --reference.")
     pairs = list(read_pairs(test, "test", reverse=data.reverse))

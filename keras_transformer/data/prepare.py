@@ -88,7 +88,7 @@ class _Preparation:
             DataConfig(max_length=data.max_length),
         )
         valid_text = list(read_pairs(valid, "valid", reverse=reverse))
-        test = sources.test_corpus(data)
+        test = sources.evaluation_corpus(data)
         test_text = None if test is None else list(read_pairs(test, "test", reverse=data.reverse))
         return Prepared(tokenizers, train_corpus, valid_corpus, valid_text, test_text)
 

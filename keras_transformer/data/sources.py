@@ -65,7 +65,7 @@ def splits(corpus: Corpus) -> set[str]:
     return set()
 
 
-def test_corpus(data: DataConfig) -> Corpus | None:
+def evaluation_corpus(data: DataConfig) -> Corpus | None:
     """Where the test set is: `data.test`, or `data.train` where that has one of its own."""
     return data.train if data.test is None and "test" in splits(data.train) else data.test
 
