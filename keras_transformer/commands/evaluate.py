@@ -66,7 +66,7 @@ def _test_set(options):
         raise ValueError("--source and --reference belong together. Received: one of them.")
     if options.source:
         return list(read_lines(options.source)), list(read_lines(options.reference)), options.lowercase
-    from keras_transformer.data.sources import read_pairs, evaluation_corpus
+    from keras_transformer.data.sources import evaluation_corpus, read_pairs
     from keras_transformer.training.workdir import Workdir
 
     data = Workdir(options.workdir).load_config().data
