@@ -7,6 +7,7 @@ their end; with what follows, 0 of 40). So the last thing that a process does be
 
 import atexit
 import ctypes
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -52,3 +53,4 @@ def _stop_calls():
         _ending.set()
         _calling.release()
     time.sleep(0.1)  # and TensorFlow has taken it
+    gc.collect()  # iterators that nobody holds end while there is a Python to end them
