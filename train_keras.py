@@ -15,8 +15,9 @@ from keras_transformer_cli import interruption_ends
 
 with interruption_ends():
     from keras_transformer.commands import train
+    from keras_transformer.commands.ending import ended
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     train.add_arguments(parser)
-    sys.exit(train.run(parser.parse_args()))
+    sys.exit(ended(train.run, parser.parse_args()))

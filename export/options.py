@@ -3,6 +3,13 @@
 import argparse
 
 
+def positive_integer(text: str) -> int:
+    """A number of things, one at least."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {text!r}")
+    return int(text)
+
+
 def positive_seconds(text: str) -> float:
     """A time that is more than 0 and not infinite."""
     try:

@@ -25,7 +25,7 @@ import re
 import string
 from pathlib import Path
 
-from export.versions import ExportError, versions
+from export.versions import NAME, ExportError, name_of, versions
 
 TEMPLATES = Path(__file__).with_name("serving")
 MODELS = "models.config"
@@ -33,12 +33,11 @@ HEADER = """\
 # Renewed by every export, which keeps what was changed here, comments excepted. The server looks every 10 seconds.
 # To promote a version: give the label `stable` its number. To take it back: the old number, while that is served.
 """
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def model_name(to: Path) -> str:
-    """The name of a model is that of its folder; it stands in URLs, command lines and YAML."""
-    name = os.path.basename(os.path.abspath(to))
+    """`name_of(to)`, which must be one that a server can have."""
+    name = name_of(to)
     if not NAME.fullmatch(name):
         raise ValueError(
             "The folder of the versions names the model; it must consist of letters, digits, '.', '_' and '-' "
@@ -74,7 +73,7 @@ def labels(to: Path) -> dict[str, int]:
     path = to / "serving" / MODELS
     if not path.exists():
         return {}
-    name = os.path.basename(os.path.abspath(to))
+    name = name_of(to)
     found = [model for model in _read(path).model_config_list.config if model.name == name]
     return dict(found[0].version_labels) if found else {}
 

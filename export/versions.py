@@ -1,23 +1,34 @@
 """The versions of a model in its folder: a server sees each of them as a whole, at any moment, or not at all.
 
-    served/demo/.writing-2-4711/     version 2, which process 4711 writes and checks
-    served/demo/2/                   renamed, once all of it is on the disk
+    served/demo/.writing-2-4711-amber/     version 2, which process 4711 of the machine amber writes and checks
+    served/demo/2/                         renamed, once all of it is on the disk
 
 TF Serving looks for integers every second and loads what it finds, half-written or not.
 """
 
+import contextlib
 import os
+import platform
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-WRITING = re.compile(r"\.writing-\d+-(\d+)")  # version, process
+WRITING = re.compile(r"\.writing-\d+-(\d+)-(.*)")  # version, process, machine
+LONGEST = 24 * 3600.0  # seconds that another machine is given for an export
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a model: it stands in URLs, command lines and YAML
 MAX_VERSION = 2**63 - 1  # a server keeps it in 64 bits and takes no notice of a folder with a larger number
 
 
 class ExportError(RuntimeError):
     """What was exported is not what was to be exported, or there is no place for it."""
+
+
+def name_of(to: Path) -> str:
+    """The name of a model is that of the folder of its versions; that of the run for WORKDIR/export."""
+    to = Path(os.path.abspath(to))
+    return to.parent.name if to.name == "export" and NAME.fullmatch(to.parent.name) else to.name
 
 
 def versions(to: Path) -> list[int]:
@@ -45,7 +56,7 @@ def publish(to: Path, version: int, write: Callable[[Path], None]) -> Path:
 
     to.mkdir(parents=True, exist_ok=True)
     remove_stale(to)
-    writing, final = to / f".writing-{version}-{os.getpid()}", to / str(version)
+    writing, final = to / f".writing-{version}-{os.getpid()}-{platform.node()}", to / str(version)
     try:
         write(writing)
         for path in [*writing.rglob("*"), writing]:
@@ -68,8 +79,16 @@ def remove_stale(to: Path):
     """Removes what exports that were killed have left."""
     for path in to.iterdir():
         writing = WRITING.fullmatch(path.name)
-        if writing and not _is_alive(int(writing[1])):
+        if writing and not _may_be_written(path, int(writing[1]), machine=writing[2]):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _may_be_written(path, process, machine):
+    if machine == platform.node():
+        return _is_alive(process)
+    with contextlib.suppress(FileNotFoundError):  # or its export has just ended
+        return time.time() - path.stat().st_mtime < LONGEST
+    return False
 
 
 def _is_alive(process):

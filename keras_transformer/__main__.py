@@ -1,17 +1,13 @@
 """python -m keras_transformer COMMAND, also installed as the console command keras-transformer.
 
-Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 130 interrupted (Ctrl-C), 141 nobody reads the output.
+Exit codes: see commands/ending.py.
 """
 
 import argparse
-import os
 import sys
 
-import tensorflow as tf
-
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
-from keras_transformer.config import ConfigError
-from keras_transformer_cli import interruption_counts
+from keras_transformer.commands.ending import ended
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),
@@ -31,18 +27,7 @@ def main(arguments=None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
-    try:
-        with interruption_counts():
-            return options.run(options)
-    except BrokenPipeError:
-        # Python flushes standard output once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        return 130
-    except (OSError, ValueError, ImportError, MemoryError, tf.errors.ResourceExhaustedError) as error:
-        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+    return ended(options.run, options)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,7 @@ class ModelConfig(_Section):
         return self.d_v or self.d_model // self.num_heads
 
 
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
 Corpus = str | tuple[str | tuple[str, ...], ...]
 
@@ -176,6 +177,7 @@ class DataConfig(_Section):
     tokenizer_pairs: int = 1_000_000  # at most so many pairs, drawn evenly from train, train the tokenizer
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
     lowercase: bool = False  # fold case before everything else (the vocabulary then knows lower case only)
+    bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
     subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
     buckets: int = 8  # the most shapes that the batches may have; each is compiled once
     max_length: int = 256  # pieces a side, end of sentence included; longer training pairs are left out
@@ -194,6 +196,11 @@ class DataConfig(_Section):
             corpus = getattr(self, name)
             if isinstance(corpus, tuple):
                 self.require(len(corpus) == 2 and all(corpus), name, "a pair: [source file(s), target file(s)]")
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """How translations are scored: options of `evaluation.score`."""
+        return {"lowercase": self.lowercase, "tokenize": self.bleu_tokenizer}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,6 +249,11 @@ class TrainConfig(_Section):
             self.average_checkpoints <= self.keep_checkpoints, "average_checkpoints", "at most `keep_checkpoints`"
         )
 
+    @property
+    def cooldown_start(self) -> float:
+        """The step after which the learning rate falls to 0; infinite without a cooldown."""
+        return self.steps - self.cooldown_steps if self.cooldown_steps else math.inf
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodeConfig(_Section):
@@ -275,4 +287,9 @@ class Config(_Section):
             raise ConfigError(
                 "`data.max_length` must be at most `model.max_positions` where positions are learned. "
                 f"Received: data.max_length={self.data.max_length}, model.max_positions={self.model.max_positions}."
+            )
+        if self.model.tied_embeddings == "all" and not self.data.shared_vocab:
+            raise ConfigError(
+                '`model.tied_embeddings="all"` needs one vocabulary for both languages; use "target" or "none" for '
+                "two. Received: data.shared_vocab=False."
             )

@@ -27,6 +27,7 @@ from keras_transformer import report
 from keras_transformer.bootstrap import Counts, count, middle
 from keras_transformer.suspicion import Example, suspicion
 
+TOKENIZE = BLEU.TOKENIZER_DEFAULT  # 13a
 EDGES = (5, 10, 15, 20, 30, 50)  # longest sources of the classes of `by_length`, in words
 
 
@@ -110,21 +111,25 @@ class Evaluation:
         return _restore(cls, json.loads(text))
 
 
-def score(hypotheses, references, *, lowercase=False, pretokenized=False, num_bootstrap=1000, seed=12345) -> Scores:
+def score(hypotheses, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=1000, seed=12345) -> Scores:
     """BLEU, chrF and TER as sacreBLEU's command line has them, with 95 % intervals.
 
     Args:
         hypotheses, references: lists of strings of one length.
         lowercase: fold case (TER always does).
-        pretokenized: tokens are what stands between blanks; for published tables of tokenised BLEU.
+        tokenize: what BLEU counts, by sacreBLEU's names: "13a", "intl", "zh", "char", or "none" for text that is
+            tokenised already, as published tables of tokenised BLEU have it.
         num_bootstrap: resamples for the intervals; 0 leaves them out.
         seed: of the resamples; 12345 is sacreBLEU's.
     """
     _check_lines(hypotheses=hypotheses, references=references)
-    metrics = _metrics(lowercase, pretokenized, force=pretokenized)
+    metrics = _metrics(lowercase, tokenize, force=tokenize == "none")
     counts = [count(metric, hypotheses, references) for metric in metrics]
     bleu_score, chrf, ter = (_score(each, num_bootstrap, seed) for each in counts)
-    num_exact = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    fold = _folding(lowercase)
+    num_exact = sum(
+        fold(hypothesis) == fold(reference) for hypothesis, reference in zip(hypotheses, references, strict=True)
+    )
     return Scores(
         bleu=bleu_score,
         chrf=chrf,
@@ -135,10 +140,10 @@ def score(hypotheses, references, *, lowercase=False, pretokenized=False, num_bo
     )
 
 
-def bleu(hypotheses, references, *, lowercase=False, pretokenized=False) -> float:
+def bleu(hypotheses, references, *, lowercase=False, tokenize=TOKENIZE) -> float:
     """BLEU alone: the value of `score(...).bleu`."""
     _check_lines(hypotheses=hypotheses, references=references)
-    metric, _, _ = _metrics(lowercase, pretokenized)
+    metric, _, _ = _metrics(lowercase, tokenize)
     return count(metric, hypotheses, references).value()
 
 
@@ -149,7 +154,7 @@ def by_length(
     edges=EDGES,
     *,
     lowercase=False,
-    pretokenized=False,
+    tokenize=TOKENIZE,
     num_bootstrap=1000,
     seed=12345,
 ) -> tuple[LengthClass, ...]:
@@ -160,7 +165,7 @@ def by_length(
         sources, ...: as in `score`.
     """
     _check_lines(sources=sources, hypotheses=hypotheses, references=references)
-    metric, _, _ = _metrics(lowercase, pretokenized)
+    metric, _, _ = _metrics(lowercase, tokenize)
     rows = count(metric, hypotheses, references).rows
     classes = np.searchsorted(edges, [len(source.split()) for source in sources])
     found = []
@@ -180,7 +185,7 @@ def by_length(
 
 
 def compare(
-    hypotheses, other, references, *, lowercase=False, pretokenized=False, num_bootstrap=1000, seed=12345
+    hypotheses, other, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=1000, seed=12345
 ) -> tuple[Difference, ...]:
     """The paired bootstrap (Koehn, 2004): both outputs are scored on the same resamples. BLEU, chrF and TER.
 
@@ -196,7 +201,7 @@ def compare(
     if num_bootstrap < 1:
         raise ValueError(f"`num_bootstrap` must be at least 1 to compare. Received: num_bootstrap={num_bootstrap}.")
     found = []
-    for metric in _metrics(lowercase, pretokenized):
+    for metric in _metrics(lowercase, tokenize):
         one, two = (count(metric, output, references) for output in (hypotheses, other))
         resampled = one.resample(num_bootstrap, seed) - two.resample(num_bootstrap, seed)
         difference = one.value() - two.value()
@@ -251,7 +256,8 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
         title: of the report.
         **options: those of `evaluate`, but for `about`.
     """
-    _check_lines(sources=sources, references=references)
+    other = options.get("other")
+    _check_lines(sources=sources, references=references, **({} if other is None else {"other": other}))
     began = time.monotonic()
     hypotheses = translator.translate(sources)
     seconds = time.monotonic() - began
@@ -279,12 +285,17 @@ def _hardware():
 
 
 def _examples(sources, hypotheses, references, lowercase):
-    _, metric, _ = _metrics(lowercase, pretokenized=False)
+    _, metric, _ = _metrics(lowercase, TOKENIZE)
     chrf = count(metric, hypotheses, references).sentence_values()
+    fold = _folding(lowercase)
     return [
-        Example(line=i, chrf=value, source=s, hypothesis=h, reference=r, reason=suspicion(s, h, r))
+        Example(line=i, chrf=value, source=s, hypothesis=h, reference=r, reason=suspicion(*map(fold, (s, h, r))))
         for i, (value, s, h, r) in enumerate(zip(chrf, sources, hypotheses, references, strict=True), start=1)
     ]
+
+
+def _folding(lowercase):
+    return str.lower if lowercase else str
 
 
 def _score(counts, num_bootstrap, seed):
@@ -296,9 +307,8 @@ def _score(counts, num_bootstrap, seed):
     )
 
 
-def _metrics(lowercase, pretokenized, force=True):
+def _metrics(lowercase, tokenize, force=True):
     """BLEU, chrF, TER. Without `force` BLEU logs a warning about references that look tokenised."""
-    tokenize = "none" if pretokenized else BLEU.TOKENIZER_DEFAULT
     return BLEU(lowercase=lowercase, tokenize=tokenize, force=force), CHRF(lowercase=lowercase), TER()
 
 

@@ -44,18 +44,43 @@ def test_scores_are_those_of_sacrebleu(texts):
     assert scores.num_sentences == 97 and scores.bleu.interval is None
 
 
-def test_lowercase_and_pretokenized_scores_are_those_of_sacrebleu():
+def test_lowercase_and_tokenised_scores_are_those_of_sacrebleu():
     hypotheses, references = (
         ["Der Hund , der läuft .", "Nein, heute (gar) nicht!"],
         ["der hund , der schläft .", "nein, heute (GAR) nichts!"],
     )
     expected = sacrebleu.corpus_bleu(hypotheses, [references], lowercase=True, tokenize="none", force=True).score
-    options = dict(lowercase=True, pretokenized=True)
+    options = dict(lowercase=True, tokenize="none")
     scores = evaluation.score(hypotheses, references, num_bootstrap=0, **options)
     assert scores.bleu.value == evaluation.bleu(hypotheses, references, **options) == expected
     assert expected != evaluation.bleu(hypotheses, references, lowercase=True)
     assert scores.bleu.signature.startswith("nrefs:1|case:lc|eff:no|tok:none|smooth:exp|version:")
     assert "case:lc" in scores.chrf.signature
+
+
+def test_without_case_nothing_else_minds_it_either():
+    sources, hypotheses, references = ["A Dog", "Ein Hund"], ["ein hund läuft .", "ein hund"], ["Ein Hund läuft .", "x"]
+    found = evaluation.evaluate(sources, hypotheses, references, lowercase=True, num_bootstrap=0)
+    assert found.scores.exact_match == 0.5
+    assert [(example.line, example.reason) for example in found.suspicious] == [(2, "copied")]
+    assert evaluation.score(hypotheses, references, num_bootstrap=0).exact_match == 0
+
+
+def test_languages_without_blanks_have_scores_by_their_own_tokens():
+    hypotheses, references = (
+        ["我今天去学校上课了。", "他喜欢吃苹果和香蕉。"],
+        ["我今天去学校上学了。", "他喜欢吃苹果和梨子。"],
+    )
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert evaluation.bleu(hypotheses, references, tokenize="zh") == expected > 40
+    assert evaluation.bleu(hypotheses, references) == 0
+    assert "tok:zh" in evaluation.score(hypotheses, references, tokenize="zh", num_bootstrap=0).bleu.signature
+
+
+def test_lines_that_do_not_fit_are_refused_before_anything_is_translated():
+    translator = None  # it is not asked
+    with pytest.raises(ValueError, match="2 sources, 2 references, 1 other"):
+        evaluation.evaluate_translator(translator, ["a", "b"], ["c", "d"], other=["e"])
 
 
 def test_the_interval_is_as_wide_as_sacrebleus_and_so_is_its_signature(texts, monkeypatch):

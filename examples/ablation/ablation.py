@@ -97,7 +97,7 @@ def training_command(changes, folder) -> list:
 
 def evaluation_command(split, folder, base) -> list:
     source, reference = getattr(load_recipe(RECIPE).data, split)
-    command = [sys.executable, "-m", "keras_transformer", "evaluate", "--workdir", folder, "--pretokenized"]
+    command = [sys.executable, "-m", "keras_transformer", "evaluate", "--workdir", folder]
     command += ["--source", source, "--reference", reference]
     command += ["--output", folder / f"{split}.txt", "--json", folder / f"{split}.json"]
     return [*command, "--other", base / f"{split}.txt"] if base else command

@@ -12,8 +12,8 @@ import argparse
 import os
 import sys
 
-from export.client.rows import TIMEOUT, ServingError
-from export.options import positive_seconds
+from export.client.rows import BATCH_SIZE, TIMEOUT, ServingError
+from export.options import positive_integer, positive_seconds
 from keras_transformer_cli import interruption_ends
 
 
@@ -52,6 +52,13 @@ def _parser():
     )
     parser.add_argument("--json", action="store_true", help="print all outputs of a line as a JSON object")
     parser.add_argument(
+        "--batch-size",
+        type=positive_integer,
+        default=BATCH_SIZE,
+        metavar="N",
+        help="lines of a request, at most (%(default)s)",
+    )
+    parser.add_argument(
         "--timeout", type=positive_seconds, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)"
     )
     return parser
@@ -81,7 +88,8 @@ def _client(options):
     import export.client as clients  # each brings its packages
 
     kind, server = (clients.GrpcClient, options.grpc) if options.grpc else (clients.RestClient, options.rest)
-    return kind(server, options.model, version=options.version, label=options.label, timeout=options.timeout)
+    limits = {"batch_size": options.batch_size, "timeout": options.timeout}
+    return kind(server, options.model, version=options.version, label=options.label, **limits)
 
 
 def _translate(client, options):

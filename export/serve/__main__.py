@@ -12,6 +12,7 @@ from pathlib import Path
 
 from export.options import positive_seconds
 from export.serve import RequestLimits
+from export.versions import name_of
 from keras_transformer_cli import interruption_ends
 
 
@@ -31,7 +32,7 @@ def _run(options):
     if not options.model.is_dir():
         raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
     folder = options.model.resolve()  # a link has the name and the labels of what it leads to
-    name = options.name or folder.name
+    name = options.name or name_of(folder)
     server = _server(folder, name, RequestLimits(timeout=options.timeout))
     listener = _listen(options.host, options.port)
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -90,7 +91,7 @@ def _server(folder, name, limits):
             from export.serve.batching import BatchSettings
             from export.serve.versions import Versions
     except ModuleNotFoundError as error:
-        raise ImportError(f'no package {error.name}: pip install "keras-transformer[server]"') from error
+        raise ImportError(f'no package {error.name}: pip install -e ".[server]"') from error
     settings = BatchSettings()
     executor = ThreadPoolExecutor(settings.num_threads, thread_name_prefix="batch")
 

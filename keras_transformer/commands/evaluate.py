@@ -1,10 +1,12 @@
 """keras-transformer evaluate: translates a test set, or takes translations, and scores them."""
 
 import sys
+import typing
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, open_output, read_lines
 from keras_transformer.commands.options import add_decode, add_workdir, load_translator
+from keras_transformer.config import BleuTokenizer, DataConfig
 
 FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
 
@@ -17,7 +19,11 @@ def add_arguments(parser):
     parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating")
     parser.add_argument("--other", metavar="FILE", help="another system's lines, for a paired bootstrap test")
     parser.add_argument("--lowercase", action="store_true", help="score without case")
-    parser.add_argument("--pretokenized", action="store_true", help="text is tokenised: split at blanks alone")
+    parser.add_argument(
+        "--tokenize",
+        choices=typing.get_args(BleuTokenizer),
+        help="what BLEU counts; none: what stands between blanks (as the run has it, or 13a)",
+    )
     parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
     parser.add_argument("--html", metavar="FILE", help="and as one page, pictures inside")
     parser.add_argument("--output", metavar="FILE", help="the translations")
@@ -47,8 +53,12 @@ def evaluate(options):
     """-> Evaluation, the lines that it is about, the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 
-    sources, references, lowercase = _test_set(options)
-    settings = {"lowercase": lowercase, "pretokenized": options.pretokenized}
+    sources, references, data = _test_set(options)
+    settings = dict(data.scoring)
+    if options.lowercase:
+        settings["lowercase"] = True
+    if options.tokenize:
+        settings["tokenize"] = options.tokenize
     settings["other"] = list(read_lines(options.other)) if options.other else None
     title = f"Evaluation of {options.hypotheses or options.workdir}"
     if options.hypotheses:
@@ -61,21 +71,21 @@ def evaluate(options):
 
 
 def _test_set(options):
-    """-> sources, references, whether they are scored without case: as the run itself scored its own test set"""
+    """-> sources, references, the `DataConfig` that says how they are scored: that of the run, where there is one"""
     if bool(options.source) != bool(options.reference):
         raise ValueError("--source and --reference belong together. Received: one of them.")
-    if options.source:
-        return list(read_lines(options.source)), list(read_lines(options.reference)), options.lowercase
     from keras_transformer.data.sources import evaluation_corpus, read_pairs
     from keras_transformer.training.workdir import Workdir
 
-    data = Workdir(options.workdir).load_config().data
+    needs_run = not (options.source and options.hypotheses)
+    data = Workdir(options.workdir).load_config().data if needs_run else DataConfig()
+    if options.source:
+        return list(read_lines(options.source)), list(read_lines(options.reference)), data
     test = evaluation_corpus(data)
     if test is None:
         raise ValueError(f"The run in {options.workdir} has no test set (data.test). Give --source and --reference.")
     pairs = list(read_pairs(test, "test", reverse=data.reverse))
-    lowercase = options.lowercase or data.lowercase
-    return [source for source, _ in pairs], [target for _, target in pairs], lowercase
+    return [source for source, _ in pairs], [target for _, target in pairs], data
 
 
 def _write(options, evaluation, hypotheses, translator):

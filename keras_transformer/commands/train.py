@@ -1,14 +1,11 @@
 """The command line of training, the same behind `train_keras.py` and `keras-transformer train`."""
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 
 from keras_transformer.commands.options import add_workdir
-from keras_transformer.config import ConfigError
 from keras_transformer.recipes import load_recipe, parse_overrides
-from keras_transformer_cli import interruption_counts
 
 NEXT = """
 What to try next:
@@ -47,19 +44,12 @@ def configure(options):
 
 
 def run(options) -> int:
-    """Trains; returns the exit code."""
-    try:
-        config = configure(options)
-        from keras_transformer.training.trainer import train
+    """Trains; returns the exit code. A KeyboardInterrupt loses nothing that the same command would not do again."""
+    config = configure(options)
+    from keras_transformer.training.trainer import train
 
-        with interruption_counts():
-            result = train(config, options.workdir, partial(deliver, Path(options.workdir), config))
-        return result.exit_code
-    except _user_errors() as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:  # before the first step or after the last: nothing that the same command would not redo
-        return 130
+    result = train(config, options.workdir, partial(deliver, Path(options.workdir), config))
+    return result.exit_code
 
 
 def deliver(workdir, config):
@@ -92,12 +82,3 @@ def _export(workdir):
     for text, translation in zip(texts, served(text=tf.constant(texts))["translation"].numpy().tolist(), strict=True):
         print(f"    {text}\n      -> {translation.decode()}")
     return path
-
-
-def _user_errors():
-    from export.versions import ExportError
-    from keras_transformer.data.sources import DataError
-    from keras_transformer.training.checkpoints import CheckpointError
-    from keras_transformer.training.workdir import WorkdirError
-
-    return ConfigError, DataError, CheckpointError, WorkdirError, ExportError, MemoryError, OSError

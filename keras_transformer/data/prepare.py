@@ -125,11 +125,12 @@ class _Preparation:
         return tuple(map(str, paths))
 
     def _refuse_change(self, known: dict, key: str):
-        if self.begun and known.get("key", key) != key:
-            raise DataError(
-                f"A run is resumed with the text that it began with. The training text of {self.folder} has changed "
-                "since. Give another --workdir, or the old text."
-            )
+        if not self.begun or known.get("key") == key:
+            return
+        wrong = f"The training text of {self.folder} has changed since. Give another --workdir, or the old text."
+        if not known:
+            wrong = f"What that was is not known any more: {self.folder / 'data'} is not whole. Give another --workdir."
+        raise DataError(f"A run is resumed with the text that it began with. {wrong}")
 
     def _tokenizers(self, key: str) -> Tokenizers:
         record = self.folder / "data" / "tokenizer.json"

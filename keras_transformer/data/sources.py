@@ -193,7 +193,7 @@ def import_tfds():
         import importlib_resources  # noqa: F401 - TFDS 4.9.10 needs it and does not say so (tensorflow/datasets 11212)
         import tensorflow_datasets
     except ImportError as error:
-        raise DataError(f'TFDS corpora need more packages: pip install "keras-transformer[tfds]" ({error}).') from error
+        raise DataError(f'TFDS corpora need more packages: pip install -e ".[tfds]" ({error}).') from error
     return tensorflow_datasets
 
 

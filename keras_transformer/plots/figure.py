@@ -14,7 +14,7 @@ def new_figure(width, height, title=""):
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('Pictures need matplotlib: pip install "keras-transformer[plots]"') from error
+        raise ImportError('Pictures need matplotlib: pip install -e ".[plots]"') from error
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     if title:
         figure.suptitle(renderable(title), fontsize=12, parse_math=False)

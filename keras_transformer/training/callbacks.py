@@ -44,11 +44,15 @@ class Logging(RunCallback):
 
 
 class Validation(RunCallback):
-    """Loss, BLEU and sample translations every `every` steps; remembers the best and stops without progress."""
+    """Loss, BLEU and sample translations every `every` steps; remembers the best and stops without progress.
 
-    def __init__(self, start, judge, journal, every, patience, state=None):
+    Workers need not come to the same BLEU to the last digit: `agree` gives all of them the same one.
+    """
+
+    def __init__(self, start, judge, journal, every, patience, state=None, agree=float):
         super().__init__(start)
         self.judge, self.journal, self.every, self.patience = judge, journal, every, patience
+        self.agree = agree
         self.best = state or {"bleu": None, "step": None, "without_progress": 0}
         self.is_best_now = False
 
@@ -67,7 +71,7 @@ class Validation(RunCallback):
             verdict = self.judge.verdict(self.judge.weights_of(self.model))
         self.journal.write({"kind": "valid", "step": step, **verdict.record()})
         self.journal.say(f"step {step}: {verdict.describe()}")
-        self._remember(step, verdict.bleu)
+        self._remember(step, self.agree(verdict.bleu))
         if self.is_out_of_patience:
             self.journal.say(f"No better BLEU in {self.patience} validations: stopping.")
 
@@ -108,7 +112,7 @@ class Checkpointing(RunCallback):
     def after_step(self, step, logs):
         if self.received is not None:
             self.model.stop_request.assign(1.0)
-        # Every worker sees the same request and has come to the same verdict, so all stop after the same step.
+        # Every worker sees the same request and the same BLEU, so all stop after the same step.
         stopping = (float(logs["stop"]) > 0 or self.validation.is_out_of_patience) and step < self.config.steps
         if self.validation.is_best_now:  # first: a resumed run does not validate this step again
             self._write(step, self.checkpoints.best_path)

@@ -46,13 +46,23 @@ def is_chief(strategy):
 
 def barrier(strategy):
     """Waits until every worker has come here."""
-    if has_several_workers(strategy):
+    chiefs(strategy, 0.0)
 
-        @tf.function
-        def meet():
-            return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.ones(())), axis=None)
 
-        meet()
+def chiefs(strategy, number):
+    """The chief's number, in every worker: each has come to one of its own. All have to come here."""
+    if not has_several_workers(strategy):
+        return number
+
+    @tf.function
+    def shared(number):
+        def mine():
+            first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0  # one of the chief's
+            return tf.where(first, number, 0.0)
+
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(mine), axis=None)
+
+    return float(shared(tf.constant(number, tf.float64)))
 
 
 def distribute(batches, strategy):

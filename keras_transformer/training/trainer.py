@@ -2,6 +2,7 @@
 
 import signal
 import time
+from functools import partial
 from typing import NamedTuple
 
 import keras
@@ -46,7 +47,7 @@ class Run:
         self.report = print if self.is_chief else _silent
         if self.is_chief:
             workdir.lock()
-            workdir.claim(config)
+            self.changes = workdir.claim(config)
         self.data = prepare(config.data, workdir.path, report=self.report, begun=workdir.has_begun)
         self.plan = self._plan(self.data.train, shuffle=True)
         self.report(self.plan.describe())
@@ -57,12 +58,13 @@ class Run:
 
     def _plan(self, corpus, shuffle):
         train = self.config.train
-        multiple = self.strategy.num_replicas_in_sync * train.accumulation if shuffle else 1
+        parts = self.strategy.num_replicas_in_sync * train.accumulation
         sampling = self.config.data.subword_sampling if shuffle else 0.0
         return BatchPlan(
             corpus,
-            tokens_per_batch=train.tokens_per_batch,
-            rows_multiple=multiple,
+            # A validation runs on one device, and what fits there is a part of a batch.
+            tokens_per_batch=train.tokens_per_batch if shuffle else max(1, train.tokens_per_batch // parts),
+            rows_multiple=parts if shuffle else 1,
             buckets=self.config.data.buckets,
             seed=train.seed,
             shuffle=shuffle,
@@ -75,10 +77,10 @@ class Run:
         tokenizers = self.data.tokenizers
         # Without XLA: where that pays is a matter of time, and a verdict must not depend on the speed of the machine.
         translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode, xla=False)
-        texts = self.data.valid_text[: self.config.train.valid_sentences]
+        texts = evenly(self.data.valid_text, self.config.train.valid_sentences)
         plan = self._plan(self.data.valid, shuffle=False)
-        smoothing, lowercase = self.config.train.label_smoothing, self.config.data.lowercase
-        return Judge(translator, plan, texts, label_smoothing=smoothing, lowercase=lowercase)
+        smoothing, scoring = self.config.train.label_smoothing, self.config.data.scoring
+        return Judge(translator, plan, texts, label_smoothing=smoothing, scoring=scoring)
 
     def warm_up(self):
         """A batch of every shape before the long run: what does not fit into memory fails in the first minute."""
@@ -107,13 +109,15 @@ class Run:
         if start:
             journal.restore(state["journal"], start)
             self.report(f"Resuming at step {start}.")
+            self._take_changes(start)
         elif self.is_chief:
             self.workdir.log_path.unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         strategies.barrier(self.strategy)  # every worker has read the checkpoints
         if self.is_chief:
             self.checkpoints.forget_after(start)
         every = train.valid_steps or max(1, train.steps // 10)
-        validation = Validation(start, self.judge, journal, every, train.patience, state.get("validation"))
+        agree = partial(strategies.chiefs, self.strategy)
+        validation = Validation(start, self.judge, journal, every, train.patience, state.get("validation"), agree)
         states = {"journal": journal, "validation": validation}
         saving = Checkpointing(
             start, self.checkpoints, states, validation=validation, config=train, enabled=self.is_chief
@@ -134,6 +138,11 @@ class Run:
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
         return self._end(step, deliver)
+
+    def _take_changes(self, step):
+        if self.is_chief and self.changes:
+            self.workdir.take(self.config, step)
+            self.report("\n    ".join(["The configuration has changed:", *self.changes]))
 
     def _finished_without_checkpoints(self, deliver):
         """A run whose checkpoints were removed after its end; another model is not trained over."""
@@ -159,6 +168,12 @@ class Run:
             self.report(f"Finished at step {step}: {self.workdir.model_path}")
         deliver()
         return metadata
+
+
+def evenly(items, most):
+    """At most so many of them, from all over the list: it may be sorted by length."""
+    number = min(most, len(items))
+    return [items[i * len(items) // number] for i in range(number)]
 
 
 def new_transformer(config: Config, tokenizers):

@@ -21,6 +21,14 @@ from pathlib import Path
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.records import write_json
 
+# What a run may have otherwise when it goes on: no step that was made would have been another one. Text may lie
+# elsewhere, it is compared by its contents.
+CHANGEABLE = {
+    "data.train", "data.valid", "data.test", "train.steps", "train.cooldown_steps", "train.checkpoint_steps",
+    "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints", "train.valid_steps",
+    "train.valid_sentences", "train.patience", "train.log_steps", "train.export",
+}  # fmt: skip
+
 
 class WorkdirError(ValueError):
     """A workdir that cannot be used as asked."""
@@ -44,11 +52,16 @@ class Workdir:
         self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - open as long as the process
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             self.unlock()
             raise WorkdirError(
                 f"{self.path} must belong to one run at a time. Another process trains there; wait for it or give "
                 "another --workdir."
+            ) from error
+        except OSError as error:
+            self.unlock()
+            raise WorkdirError(
+                f"{self.path} must lie on a file system with locks (flock). Received: {error.strerror}."
             ) from error
 
     def unlock(self):
@@ -61,16 +74,32 @@ class Workdir:
         """Whether there is a step or a model that the configuration must fit to."""
         return self.metadata_path.exists() or self.model_path.exists() or any(self.checkpoints.glob("*.npz"))
 
-    def claim(self, config: Config):
-        """Writes the configuration, or compares it with the one that the run began with."""
+    def claim(self, config: Config) -> list[str]:
+        """Writes the configuration, or compares it with that of the run so far; -> what has changed, and may."""
         if not (self.config_path.exists() and self.has_begun):
             write_json(self.config_path, config.to_dict())
-        elif difference := differences(self.load_config().to_dict(), config.to_dict()):
-            listed = "\n".join(f"    {key}: {old!r} -> {new!r}" for key, (old, new) in difference.items())
+            return []
+        found = differences(self.load_config().to_dict(), config.to_dict())
+        described = {key: f"{key}: {old!r} -> {new!r}" for key, (old, new) in found.items()}
+        if refused := [f"    {described[key]}" for key in found if key not in CHANGEABLE]:
             raise WorkdirError(
-                f"A run is resumed with the configuration that it began with. {self.path} differs in:\n{listed}\n"
-                "Give another --workdir, or the old values."
+                f"A run is resumed with the configuration that it began with. {self.path} differs in:\n"
+                + "\n".join(refused)
+                + "\nGive another --workdir, or the old values."
             )
+        return list(described.values())
+
+    def take(self, config: Config, step: int):
+        """Writes the configuration that a run goes on with after `step`, where the rates so far are those of both."""
+        old, new = self.load_config().train, config.train
+        starts = [each.cooldown_start for each in (old, new)]
+        if starts[0] != starts[1] and step > min(starts):
+            raise WorkdirError(
+                f"The learning rates of the steps that were made cannot change: {self.path} is at step {step:,}. With "
+                f"steps={old.steps}, cooldown_steps={old.cooldown_steps} they fall after step {starts[0]:,}, with "
+                f"steps={new.steps}, cooldown_steps={new.cooldown_steps} after step {starts[1]:,}."
+            )
+        write_json(self.config_path, config.to_dict())
 
     def load_config(self) -> Config:
         try:

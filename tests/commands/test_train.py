@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer import preset
 from keras_transformer.commands import train
+from keras_transformer.commands.ending import ended
 from keras_transformer.training.workdir import Workdir
 
 
@@ -45,7 +46,7 @@ def test_a_preset_or_a_recipe_is_taken_as_it_is(tmp_path):
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, arguments, code, message):
-    assert train.run(options("--workdir", str(tmp_path / "run"), *arguments)) == code
+    assert ended(train.run, options("--workdir", str(tmp_path / "run"), *arguments)) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said
 

@@ -1,4 +1,5 @@
 import os
+import platform
 import shutil
 
 import pytest
@@ -55,7 +56,7 @@ def test_an_interrupted_export_leaves_nothing(quick, finished_run, tmp_path, mon
     monkeypatch.setattr(saved_model, "compare", interrupt)
     with pytest.raises(interruption):
         export_saved_model(finished_run, tmp_path)
-    assert seen == [f".writing-1-{os.getpid()}"]  # no integer: a server does not see it
+    assert seen == [f".writing-1-{os.getpid()}-{platform.node()}"]  # no integer: a server does not see it
     assert names(tmp_path) == []
 
 

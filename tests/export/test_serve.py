@@ -195,7 +195,7 @@ def test_a_missing_package_is_one_line(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["--model", str(tmp_path), "--port", "0"]) == 1
-    assert capsys.readouterr().err == 'error: no package uvicorn: pip install "keras-transformer[server]"\n'
+    assert capsys.readouterr().err == 'error: no package uvicorn: pip install -e ".[server]"\n'
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "numpy"])

@@ -170,3 +170,11 @@ def test_the_name_is_that_of_the_folder_however_it_is_written(tmp_path, monkeypa
     (tmp_path / "demo" / "1").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "demo")
     assert {serving_files.model_name(path) for path in (tmp_path / "demo", ".", "1/..", "../demo/")} == {"demo"}
+
+
+def test_an_export_inside_of_a_run_is_named_after_the_run(tmp_path):
+    assert serving_files.model_name(tmp_path / "a" / "export") == "a"
+    assert serving_files.model_name(tmp_path / "my run" / "export") == "export"  # that no server could have
+    export(tmp_path / "a" / "export", 1)
+    assert model(tmp_path / "a" / "export", "a").base_path == "/models/a"
+    assert serving_files.labels(tmp_path / "a" / "export") == {"stable": 1}

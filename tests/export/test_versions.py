@@ -1,8 +1,10 @@
 import os
+import platform
+import time
 
 import pytest
 
-from export.versions import ExportError, free_version, publish, remove_stale, versions
+from export.versions import LONGEST, ExportError, free_version, publish, remove_stale, versions
 
 
 def names(folder):
@@ -55,7 +57,7 @@ def test_a_version_appears_when_all_of_it_is_written(tmp_path):
         seen.extend(names(tmp_path))
 
     path = publish(tmp_path, 4, write)
-    assert seen == [f".writing-4-{os.getpid()}"]  # no integer: a server does not see it
+    assert seen == [f".writing-4-{os.getpid()}-{platform.node()}"]  # no integer: a server does not see it
     assert path == tmp_path / "4" and names(tmp_path) == ["4"]
     assert (path / "variables" / "variables.index").read_text(encoding="utf-8") == "7"
 
@@ -83,7 +85,19 @@ def test_a_version_that_came_in_the_meantime_stays_as_it_is(tmp_path):
 
 
 def test_what_killed_exports_have_left_is_removed_and_what_others_write_is_not(no_process, tmp_path):
-    (tmp_path / f".writing-1-{no_process}" / "variables").mkdir(parents=True)
-    (tmp_path / f".writing-1-{os.getppid()}").mkdir()
+    here, there = platform.node(), "another-machine"
+    (tmp_path / f".writing-1-{no_process}-{here}" / "variables").mkdir(parents=True)
+    (tmp_path / f".writing-1-{os.getpid()}-{here}").mkdir()  # of an earlier process with this one's number
+    (tmp_path / f".writing-1-{os.getppid()}-{here}").mkdir()
+    (tmp_path / f".writing-2-{os.getpid()}-{there}").mkdir()
+    (tmp_path / f".writing-3-{no_process}-{there}").mkdir()
+    yesterday = time.time() - LONGEST - 1
+    (tmp_path / f".writing-4-{os.getppid()}-{there}").mkdir()
+    os.utime(tmp_path / f".writing-4-{os.getppid()}-{there}", (yesterday, yesterday))
     remove_stale(tmp_path)
-    assert names(tmp_path) == [f".writing-1-{os.getppid()}"]
+    kept = [
+        f".writing-1-{os.getppid()}-{here}",
+        f".writing-2-{os.getpid()}-{there}",
+        f".writing-3-{no_process}-{there}",
+    ]
+    assert names(tmp_path) == kept

@@ -93,6 +93,14 @@ def test_the_best_is_remembered_and_patience_runs_out():
     assert callback.is_out_of_patience
 
 
+def test_workers_go_by_the_bleu_that_they_agree_on():
+    callback = Validation(0, Judge([1, 3, 2]), Quiet(), 1, 2, agree=lambda own: 7.0)
+    callback.set_model(model())
+    run([callback], 3)
+    assert callback.best == {"bleu": 7.0, "step": 1, "without_progress": 2}
+    assert [record["bleu"] for record in callback.journal.records] == [1, 3, 2]
+
+
 def test_a_run_out_of_patience_is_saved_and_stops():
     judged = validation([3, 2], patience=1, every=5)
     callback, saver = saving(judged)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_transformer import ConfigError
 from keras_transformer.training.strategy import (
     barrier,
+    chiefs,
     distribute,
     is_chief,
     make_strategy,
@@ -24,6 +25,7 @@ def test_a_name_becomes_its_strategy(name, replicas):
     assert strategy.num_replicas_in_sync == num_local_replicas(strategy) == replicas
     assert is_chief(strategy)
     barrier(strategy)  # alone: nobody to wait for
+    assert chiefs(strategy, 0.1) == 0.1
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])

@@ -9,12 +9,12 @@ import signal
 import numpy as np
 import pytest
 
-from keras_transformer import load_recipe
+from keras_transformer import ConfigError, load_recipe
 from keras_transformer.data.sources import DataError
 from keras_transformer.evaluation import Evaluation
-from keras_transformer.training.checkpoints import average_weights
+from keras_transformer.training.checkpoints import average_weights, read_arrays
 from keras_transformer.training.journal import read_log
-from keras_transformer.training.trainer import train
+from keras_transformer.training.trainer import Run, evenly, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
@@ -105,6 +105,28 @@ def test_two_text_files_are_enough(tmp_path):
     assert json.loads((tmp_path / "run" / "model.json").read_text())["test"] is None
 
 
+def test_languages_can_have_a_vocabulary_each(tmp_path):
+    config = configuration(**{"data.shared_vocab": "false", "model.tied_embeddings": "target"})
+    assert train(config, tmp_path).exit_code == 0
+    translator = Translator.load(tmp_path)
+    assert translator.tokenizers.source.model_hash != translator.tokenizers.target.model_hash
+    assert len(translator.translate(["the dog sleeps"])) == 1
+    with pytest.raises(ConfigError, match="one vocabulary for both"):
+        configuration(**{"data.shared_vocab": "false"})
+
+
+def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
+    run = Run(configuration(**{"train.tokens_per_batch": 512, "train.accumulation": 4}), Workdir(tmp_path))
+    assert max(rows * max(lengths) for rows, *lengths in run.plan.shapes) > 128
+    assert max(rows * max(lengths) for rows, *lengths in run.judge.plan.shapes) <= 128
+
+
+def test_the_sentences_of_a_validation_come_from_all_over_the_set():
+    assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
+    assert evenly(list(range(3)), 500) == [0, 1, 2]
+    assert evenly([], 500) == evenly([1, 2], 0) == []
+
+
 def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("".join(f"{name} one two {i}\n" for i in range(200)))
@@ -116,6 +138,29 @@ def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):
     with pytest.raises(DataError, match="the text that it began with"):
         train(config, tmp_path / "run")
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.model")} == before
+
+
+def test_what_the_text_was_is_not_guessed(tmp_path):
+    config = configuration()
+    assert train(config, tmp_path).exit_code == 0
+    before = (tmp_path / "tokenizer.model").read_bytes()
+    shutil.rmtree(tmp_path / "data")
+    with pytest.raises(DataError, match="not known any more"):
+        train(config, tmp_path)
+    assert (tmp_path / "tokenizer.model").read_bytes() == before
+
+
+def test_a_finished_run_goes_on_as_if_it_had_been_longer_from_the_beginning(tmp_path):
+    often = {"train.valid_steps": 4, "train.steps": 8}
+    assert train(configuration(**often), tmp_path / "longer").step == 8
+    longer = configuration(**{**often, "train.steps": 12, "train.keep_checkpoints": 5})
+    assert train(longer, tmp_path / "longer").step == 12
+    assert train(longer, tmp_path / "long").step == 12
+    runs = [read_arrays(tmp_path / name / "checkpoints" / "step-00000012.npz") for name in ("longer", "long")]
+    for name, array in runs[0].arrays.items():
+        np.testing.assert_array_equal(array, runs[1].arrays[name], err_msg=name)
+    assert Workdir(tmp_path / "longer").load_metadata() == Workdir(tmp_path / "long").load_metadata()
+    assert Workdir(tmp_path / "longer").load_config() == longer
 
 
 def test_a_workdir_in_use_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """One folder, one run, one configuration."""
 
+import errno
 import subprocess
 import sys
 
@@ -17,6 +18,15 @@ def test_a_second_process_is_refused(tmp_path):
     workdir.unlock()
     assert second.returncode == 1
     assert "WorkdirError" in second.stderr and "one run at a time" in second.stderr
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(tmp_path, monkeypatch):
+    def unsupported(file, operation):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("keras_transformer.training.workdir.fcntl.flock", unsupported)
+    with pytest.raises(WorkdirError, match="file system with locks .* Operation not supported"):
+        Workdir(tmp_path).lock()
 
 
 def test_before_the_first_checkpoint_a_mistake_can_be_mended(tmp_path):
@@ -39,6 +49,23 @@ def test_a_changed_configuration_is_refused_with_the_difference(tmp_path):
     assert "model.d_ff: 2048 -> 1024" in str(caught.value)
     assert "data.train: 'demo' -> ('a.en', 'a.de')" in str(caught.value)
     assert "dropout" not in str(caught.value)
+
+
+def test_what_changes_no_step_that_was_made_may_differ(tmp_path):
+    workdir = Workdir(tmp_path)
+    before = Config().replace(train=dict(steps=100, cooldown_steps=20))
+    workdir.claim(before)
+    workdir.checkpoints.mkdir()
+    (workdir.checkpoints / "step-00000080.npz").touch()
+    after = before.replace(train=dict(steps=200, log_steps=7))
+    assert workdir.claim(after) == ["train.log_steps: 20 -> 7", "train.steps: 100 -> 200"]
+    assert workdir.load_config() == before
+    with pytest.raises(WorkdirError, match="at step 81. .* fall after step 80, .* after step 180"):
+        workdir.take(after, 81)
+    assert workdir.load_config() == before
+    workdir.take(after, 80)
+    assert workdir.load_config() == after
+    workdir.take(after.replace(train=dict(log_steps=3)), 190)  # in the cooldown, which stays
 
 
 def test_the_configuration_survives_its_file(tmp_path):

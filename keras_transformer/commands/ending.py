@@ -1,0 +1,38 @@
+"""How a command ends, whichever door it was called by.
+
+0 done, 1 error, 2 wrong usage or configuration, 130 interrupted (Ctrl-C), 141 nobody reads the output; training has 130
+and 143 for a run that a signal has stopped. What its user can mend is said in one line, without a traceback.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+from keras_transformer.config import ConfigError
+from keras_transformer_cli import interruption_counts
+
+
+def ended(run: Callable[..., int], options) -> int:
+    """Runs a command; returns its exit code."""
+    try:
+        with interruption_counts():
+            return run(options)
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except _mendable() as error:
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+
+
+def _mendable():
+    import tensorflow as tf
+
+    from export.versions import ExportError
+    from keras_transformer.training.checkpoints import CheckpointError
+
+    ours = CheckpointError, ExportError
+    return *ours, OSError, ValueError, ImportError, MemoryError, tf.errors.ResourceExhaustedError
