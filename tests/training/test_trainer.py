@@ -119,6 +119,7 @@ def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
     run = Run(configuration(**{"train.tokens_per_batch": 512, "train.accumulation": 4}), Workdir(tmp_path))
     assert max(rows * max(lengths) for rows, *lengths in run.plan.shapes) > 128
     assert max(rows * max(lengths) for rows, *lengths in run.judge.plan.shapes) <= 128
+    run.workdir.unlock()
 
 
 def test_the_sentences_of_a_validation_come_from_all_over_the_set():
