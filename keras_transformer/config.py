@@ -205,6 +205,7 @@ class DataConfig(_Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(_Section):
+    start_from: str | None = None  # folder of a finished run whose weights and tokenizers this one begins with
     steps: int = 100_000  # optimizer updates; Section 5.2: base 100,000, big 300,000
     # The most positions a side of one update over all replicas and micro-batches, padding included. Section 5.1 has
     # about 25,000 tokens a side; how many of the positions are tokens is said when the run starts.

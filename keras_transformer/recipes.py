@@ -20,6 +20,8 @@ from typing import Any
 from keras_transformer.config import Config, ConfigError, Corpus
 from keras_transformer.presets import preset
 
+PATHS = {"data": ("train", "valid", "test"), "train": ("start_from",)}  # the fields that hold some
+
 
 def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration of the recipe at `path` (without one: the base preset), changed by `overrides`."""
@@ -30,7 +32,7 @@ def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The tables of one TOML file, with the corpus paths made absolute."""
+    """The tables of one TOML file, with its paths made absolute."""
     try:
         recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -41,12 +43,13 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`values` with the paths of its corpora, which are relative to `folder`, made absolute."""
-    data = values.get("data")
-    if not isinstance(data, Mapping):
-        return values
-    corpora = {name: locate(data[name], folder) for name in ("train", "valid", "test") if name in data}
-    return {**values, "data": {**data, **corpora}}
+    """`values` with its paths, which are relative to `folder`, made absolute."""
+    found = dict(values)
+    for section, names in PATHS.items():
+        if isinstance(fields := values.get(section), Mapping):
+            located = {name: locate(fields[name], folder) for name in names if name in fields}
+            found[section] = {**fields, **located}
+    return found
 
 
 def locate(corpus: Corpus, folder: Path) -> Corpus:

@@ -80,6 +80,13 @@ def test_paths_of_every_split_are_located(write, tmp_path):
     assert (data.train, data.valid, data.test) == tuple(f"{tmp_path}/{name}.tsv" for name in "abc")
 
 
+def test_the_run_to_begin_with_is_located_too(write, tmp_path):
+    recipe = write('[train]\nstart_from = "runs/a"\n')
+    assert load_recipe(recipe).train.start_from == f"{tmp_path}/runs/a"
+    assert load_recipe(recipe, ["train.start_from=b"]).train.start_from == str(Path.cwd() / "b")
+    assert load_recipe(recipe, ["train.start_from=none"]).train.start_from is None
+
+
 def test_a_path_given_with_set_is_relative_to_where_the_command_runs(write):
     recipe = write('[data]\ntrain = "a.tsv"\n')
     assert load_recipe(recipe, ["data.train=b.tsv"]).data.train == str(Path.cwd() / "b.tsv")

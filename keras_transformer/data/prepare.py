@@ -50,22 +50,29 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    data: DataConfig, folder: str | Path, report: Callable[[str], None] = print, begun: bool = False
+    data: DataConfig,
+    folder: str | Path,
+    report: Callable[[str], None] = print,
+    begun: bool = False,
+    given: Tokenizers | None = None,
 ) -> Prepared:
     """Makes what is missing or out of date below `folder`, opens the rest, and reports on both.
 
     Where training has `begun`, its text and tokenizer must be what they were: a model means nothing with other ids.
+    Tokenizers that are `given` are taken instead of being trained.
     """
     folder = Path(folder)
     (folder / "data").mkdir(parents=True, exist_ok=True)
     with open(folder / "data" / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _Preparation(data, folder, report, begun).run()
+        return _Preparation(data, folder, report, begun, given).run()
 
 
 class _Preparation:
-    def __init__(self, data: DataConfig, folder: Path, report: Callable[[str], None], begun: bool):
-        self.data, self.folder, self.report, self.begun = data, folder, report, begun
+    def __init__(
+        self, data: DataConfig, folder: Path, report: Callable[[str], None], begun: bool, given: Tokenizers | None
+    ):
+        self.data, self.folder, self.report, self.begun, self.given = data, folder, report, begun, given
         self.hashes = FileHashes(folder / "data" / "files.json")
         self.held_out = HeldOut(-1)  # nothing
         self.num_pairs = None  # of train, for the progress bar, once they were counted
@@ -78,7 +85,8 @@ class _Preparation:
         else:
             valid, reverse = self._hold_out(digest([text, data.valid_pairs])), False
             text.append(self.held_out)
-        tokenizers = self._tokenizers(digest([text, self._options(TOKENIZER)]))
+        made_of = hashes(self.given) if self.given else self._options(TOKENIZER)
+        tokenizers = self._tokenizers(digest([text, made_of]))
         train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
         valid_corpus = self._corpus(
             "valid",
@@ -137,11 +145,12 @@ class _Preparation:
         self._refuse_change(read_json(record), key)
         tokenizers = load_tokenizers(self.folder)
         if tokenizers is None or read_json(record) != {"key": key, "models": hashes(tokenizers)}:
-            tokenizers = self._train_tokenizers()
+            tokenizers = self.given or self._train_tokenizers()
             tokenizers.save(self.folder)
             write_json(record, {"key": key, "models": hashes(tokenizers)})
         sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(tokenizers)]
-        self.report(f"tokenizer: {self.data.tokenizer}, {' and '.join(sizes)} pieces")
+        kind = "given" if self.given else self.data.tokenizer
+        self.report(f"tokenizer: {kind}, {' and '.join(sizes)} pieces")
         return tokenizers
 
     def _train_tokenizers(self) -> Tokenizers:

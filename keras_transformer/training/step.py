@@ -18,6 +18,7 @@ from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
+from keras_transformer.training.checkpoints import set_weights
 from keras_transformer.training.optimizers import make_optimizer
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
 
@@ -69,6 +70,12 @@ class Trainee(keras.Model):
         copy = self.add_weight(shape=variable.shape, initializer="zeros", trainable=False, name=f"ema_{variable.name}")
         copy.assign(variable)
         return copy
+
+    def begin_with(self, weights):
+        """Takes {variable path: array} for the weights before the first step."""
+        set_weights(self.transformer, weights)
+        for average, variable in zip(self.ema, self.transformer.trainable_variables, strict=False):
+            average.assign(variable)
 
     def call(self, inputs):
         return self.transformer(inputs)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import Config
+from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.prepare import prepare
 from keras_transformer.model import Transformer
+from keras_transformer.tokenizer import Tokenizers
 from keras_transformer.training import strategy as strategies
 from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
 from keras_transformer.training.checkpoints import Checkpoints
@@ -19,7 +20,7 @@ from keras_transformer.training.finish import finish
 from keras_transformer.training.journal import Journal, duration
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.validation import Judge
-from keras_transformer.training.workdir import Workdir, WorkdirError
+from keras_transformer.training.workdir import Workdir, WorkdirError, differences
 from keras_transformer.translator import Translator
 
 
@@ -48,7 +49,10 @@ class Run:
         if self.is_chief:
             workdir.lock()
             self.changes = workdir.claim(config)
-        self.data = prepare(config.data, workdir.path, report=self.report, begun=workdir.has_begun)
+        begun, start_from = workdir.has_begun, config.train.start_from
+        self.origin = load_origin(start_from, config) if start_from and not begun else None
+        given = self.origin.tokenizers if self.origin else Tokenizers.load(workdir.path) if start_from else None
+        self.data = prepare(config.data, workdir.path, report=self.report, begun=begun, given=given)
         self.plan = self._plan(self.data.train, shuffle=True)
         self.report(self.plan.describe())
         with self.strategy.scope():
@@ -104,6 +108,9 @@ class Run:
         state = self.checkpoints.restore(self.trainee, self.report)
         if state is None and self.workdir.model_path.exists():
             return self._finished_without_checkpoints(deliver)
+        if state is None and self.origin is not None:
+            self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
+            self.report(f"Beginning with the weights of {train.start_from}.")
         state = state or {"step": 0}
         start = state["step"]
         if start:
@@ -174,6 +181,18 @@ def evenly(items, most):
     """At most so many of them, from all over the list: it may be sorted by length."""
     number = min(most, len(items))
     return [items[i * len(items) // number] for i in range(number)]
+
+
+def load_origin(folder, config: Config) -> Translator:
+    """The finished run that `train.start_from` names; its model must be as large as the one of `config`."""
+    origin = Translator.load(folder)
+    found = differences(origin.model.config.to_dict(), config.model.to_dict())
+    different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
+    if origin.tokenizers.shared != config.data.shared_vocab:
+        different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
+    if different:
+        raise ConfigError(f"`train.start_from` needs a model like {folder}. Received: {', '.join(different)}.")
+    return origin
 
 
 def new_transformer(config: Config, tokenizers):

@@ -14,7 +14,7 @@ from keras_transformer.data.sources import DataError
 from keras_transformer.evaluation import Evaluation
 from keras_transformer.training.checkpoints import average_weights, read_arrays
 from keras_transformer.training.journal import read_log
-from keras_transformer.training.trainer import Run, evenly, train
+from keras_transformer.training.trainer import Run, evenly, load_origin, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
@@ -126,6 +126,37 @@ def test_the_sentences_of_a_validation_come_from_all_over_the_set():
     assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
     assert evenly(list(range(3)), 500) == [0, 1, 2]
     assert evenly([], 500) == evenly([1, 2], 0) == []
+
+
+def test_a_run_can_begin_with_the_weights_of_another_one(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train(configuration(), first).exit_code == 0
+    changes = {
+        "train.start_from": str(first), "train.steps": 2, "train.checkpoint_steps": 1, "model.dropout": 0.1,
+        "train.learning_rate_scale": 1e-9, "data.max_pairs": 200, "data.vocab_size": 500,
+    }  # fmt: skip
+    config = configuration(**changes)
+    assert train(config, second).exit_code == 0
+    assert (second / "tokenizer.model").read_bytes() == (first / "tokenizer.model").read_bytes()
+    before, after = (Translator.load(folder).model.trainable_variables for folder in (first, second))
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_allclose(new.numpy(), old.numpy(), atol=1e-6, err_msg=new.path)
+    average = average_weights([second / "checkpoints" / "step-00000002.npz"], "average")
+    np.testing.assert_allclose(average[new.path], new.numpy(), atol=1e-6)
+    shutil.rmtree(first)
+    longer = config.replace(train=dict(steps=3))
+    assert train(longer, second).step == 3  # it is not needed any more
+
+
+def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
+    config = Workdir(finished_run).load_config().replace(train=dict(start_from=str(finished_run)))
+    other = config.replace(model=dict(d_ff=48, dropout=0.0, tied_embeddings="target"), data=dict(shared_vocab=False))
+    with pytest.raises(
+        ConfigError, match="like .*: model.d_ff: 32 -> 48, model.tied.* data.shared_vocab: True -> False"
+    ):
+        load_origin(finished_run, other)
+    with pytest.raises(FileNotFoundError, match="None in nowhere"):
+        load_origin("nowhere", config)
 
 
 def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):
