@@ -268,9 +268,10 @@ class DecodeConfig(_Section):
     no_repeat_ngram: int = 0  # no translation has the same so many pieces in a row twice; 0: off
     top_k: int = 0  # sampling draws from so many likeliest pieces; 0: from all
     top_p: float = 1.0  # sampling draws from the likeliest pieces that have this probability together
+    tokens_per_batch: int = 2048  # pieces that go through the model together, padding included; a GPU takes more
 
     def check(self):
-        self.require_at_least(1, "beam_width", "extra_length", "max_input_length")
+        self.require_at_least(1, "beam_width", "extra_length", "max_input_length", "tokens_per_batch")
         self.require_at_least(0, "min_length", "no_repeat_ngram", "top_k")
         self.require(0 < self.top_p <= 1, "top_p", "more than 0 and at most 1")
         self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")

@@ -27,7 +27,6 @@ from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MAX_HYPOTHESES = 1000  # of a sentence; each takes as much memory as a sentence of a batch
-TOKENS_PER_BATCH = 2048  # pieces, padding included, that go through the model together
 MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together
 log = logging.getLogger(__name__)
 
@@ -169,7 +168,7 @@ class Translator:
         source_ids, target_ids = self._encode_pairs(sources, targets)
         found: list[Scored | None] = [None] * len(source_ids)
         lengths = [len(source) + len(target) for source, target in zip(source_ids, target_ids, strict=True)]
-        for rows in batches_by_length(lengths, TOKENS_PER_BATCH):
+        for rows in batches_by_length(lengths, self.decode.tokens_per_batch):
             batch = (pad([side[row] for row in rows]) for side in (source_ids, target_ids))
             for row, log_probs in zip(rows, self._scoring(*batch).numpy(), strict=True):
                 found[row] = self._scored(target_ids[row], log_probs)
@@ -211,7 +210,7 @@ class Translator:
         full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
         limit = inference.longest_input(self.model, self.decode)
         sources = self._encode(self.tokenizers.source, [texts[i] for i in full], limit)
-        tokens = TOKENS_PER_BATCH * MANY_BEAMS // max(beams, MANY_BEAMS)
+        tokens = self.decode.tokens_per_batch * MANY_BEAMS // max(beams, MANY_BEAMS)
         batches = [
             (rows, pad([sources[row] for row in rows]))
             for rows in batches_by_length([len(ids) for ids in sources], tokens)
