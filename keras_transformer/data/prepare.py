@@ -142,10 +142,13 @@ class _Preparation:
 
     def _tokenizers(self, key: str) -> Tokenizers:
         record = self.folder / "data" / "tokenizer.json"
-        self._refuse_change(read_json(record), key)
+        known = read_json(record)
+        self._refuse_change(known, key)
         tokenizers = load_tokenizers(self.folder)
-        if tokenizers is None or read_json(record) != {"key": key, "models": hashes(tokenizers)}:
+        if tokenizers is None or known != {"key": key, "models": hashes(tokenizers)}:
             tokenizers = self.given or self._train_tokenizers()
+            if self.begun and hashes(tokenizers) != known["models"]:
+                raise DataError(f"A run is resumed with its tokenizer. That of {self.folder} is missing or another.")
             tokenizers.save(self.folder)
             write_json(record, {"key": key, "models": hashes(tokenizers)})
         sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(tokenizers)]

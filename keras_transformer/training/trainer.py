@@ -111,6 +111,7 @@ class Run:
         if state is None and self.origin is not None:
             self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
             self.report(f"Beginning with the weights of {train.start_from}.")
+            self.origin = None  # its memory
         state = state or {"step": 0}
         start = state["step"]
         if start:

@@ -1,5 +1,6 @@
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import threading
@@ -240,6 +241,32 @@ class TestAgain:
             with pytest.raises(DataError, match="has changed since"):
                 prepare(started.replace(max_pairs=600), folder, report=list, begun=True)
             assert Tokenizers.load(folder).source.model_hash == first.tokenizers.source.model_hash
+
+    def test_a_run_that_has_begun_gets_no_other_tokenizer(self, config, tmp_path):
+        first = prepare(config, tmp_path, report=list)
+        model, record = tmp_path / "tokenizer.model", tmp_path / "data" / "tokenizer.json"
+        model.unlink()
+        again = prepare(config, tmp_path, report=list, begun=True)  # the same text makes the same one
+        assert again.tokenizers.source.model_hash == first.tokenizers.source.model_hash
+        known = json.loads(record.read_text())
+        record.write_text(json.dumps({**known, "models": ["of another version of SentencePiece"]}))
+        model.unlink()
+        with pytest.raises(DataError, match="with its tokenizer"):
+            prepare(config, tmp_path, report=list, begun=True)
+        assert not model.exists()
+        record.unlink()
+        with pytest.raises(DataError, match="not known any more"):
+            prepare(config, tmp_path, report=list, begun=True)
+
+    def test_tokenizers_that_are_given_are_taken(self, config, tmp_path):
+        given = prepare(config, tmp_path / "first", report=list).tokenizers
+        other = config.replace(vocab_size=500, max_pairs=400)
+        found = prepare(other, tmp_path / "second", report=list, given=given)
+        assert [each.model_hash for each in found.tokenizers] == [each.model_hash for each in given]
+        again = prepare(other, tmp_path / "second", report=list, begun=True, given=Tokenizers.load(tmp_path / "second"))
+        assert again.train.key == found.train.key
+        with pytest.raises(DataError, match="has changed since"):
+            prepare(other.replace(max_pairs=300), tmp_path / "second", report=list, begun=True, given=given)
 
     def test_after_a_crash_anywhere_it_goes_on(self, run, config, tmp_path, monkeypatch):
         expected, _ = run(config, "expected")
