@@ -164,7 +164,7 @@ def test_an_open_file_will_do_and_the_picture_repeats():
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r'pip install "keras-transformer\[plots\]"'):
+    with pytest.raises(ImportError, match=r'pip install -e "\.\[plots\]"'):
         plots.schedule([1, 2], io.BytesIO())
 
 

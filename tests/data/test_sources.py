@@ -194,5 +194,5 @@ class TestTfds:
 
     def test_a_missing_package_is_named_with_the_command_that_installs_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-        with pytest.raises(DataError, match=r'pip install "keras-transformer\[tfds\]"'):
+        with pytest.raises(DataError, match=r'pip install -e "\.\[tfds\]"'):
             read("tfds:wmt14_translate/de-en")

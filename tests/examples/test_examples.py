@@ -76,7 +76,10 @@ def test_the_list_of_examples_is_complete_and_its_links_are_there():
 def test_the_recipes_of_multi30k_are_alike():
     recipes = [load_recipe(path) for path in RECIPES if path.parent.name.startswith("multi30k")]
     assert len(recipes) == 4
-    no_data = dict(train="demo", valid=None, test=None)
+    for config in recipes:
+        is_tokenised = "multi30k_tok" in str(config.data.train)
+        assert config.data.bleu_tokenizer == ("none" if is_tokenised else "13a")
+    no_data = dict(train="demo", valid=None, test=None, bleu_tokenizer="13a")
     assert len({str(config.replace(data=no_data, decode=dict(alpha=1.0))) for config in recipes}) == 1
     assert recipes[0].model == preset("tiny").model.replace(norm="pre", dropout=0.3)
 
