@@ -93,7 +93,8 @@ class Workdir:
         """Writes the configuration that a run goes on with after `step`, where the rates so far are those of both."""
         old, new = self.load_config().train, config.train
         starts = [each.cooldown_start for each in (old, new)]
-        if starts[0] != starts[1] and step > min(starts):
+        is_changed = (old.steps, old.cooldown_steps) != (new.steps, new.cooldown_steps)
+        if is_changed and step > min(starts):
             raise WorkdirError(
                 f"The learning rates of the steps that were made cannot change: {self.path} is at step {step:,}. With "
                 f"steps={old.steps}, cooldown_steps={old.cooldown_steps} they fall after step {starts[0]:,}, with "

@@ -73,13 +73,22 @@ def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):
     assert "config.json" in capsys.readouterr().err
 
 
-def test_a_run_in_lower_case_is_scored_as_it_scored_itself(finished_run, tmp_path, capsys):
+def test_a_run_in_lower_case_is_scored_as_it_scored_itself(finished_run, files, tmp_path, capsys):
     folder = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("data", "checkpoints"))
     config = json.loads((folder / "config.json").read_text())
     config["data"]["lowercase"] = True
     (folder / "config.json").write_text(json.dumps(config))
     assert run("--workdir", folder) == 0
     assert "case:lc" in capsys.readouterr().out
+    assert run("--workdir", folder, "--source", files / "source", "--reference", files / "reference") == 0
+    assert "case:lc" in capsys.readouterr().out
+
+
+def test_bleu_counts_what_is_asked_for(files, capsys):
+    arguments = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
+    for name in ("none", "char"):
+        assert run(*arguments, "--tokenize", name) == 0
+        assert f"tok:{name}" in capsys.readouterr().out
 
 
 def test_a_line_stays_a_line_in_the_output(files, capsys):

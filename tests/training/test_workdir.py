@@ -67,6 +67,8 @@ def test_what_changes_no_step_that_was_made_may_differ(tmp_path):
     workdir.take(after, 80)
     assert workdir.load_config() == after
     workdir.take(after.replace(train=dict(log_steps=3)), 190)  # in the cooldown, which stays
+    with pytest.raises(WorkdirError, match="at step 181"):  # begins where it did, and falls faster
+        workdir.take(after.replace(train=dict(steps=190, cooldown_steps=10)), 181)
 
 
 def test_the_configuration_survives_its_file(tmp_path):

@@ -57,6 +57,11 @@ def run(monkeypatch, capsysbinary):
     return run
 
 
+def test_a_request_has_as_many_lines_as_are_asked_for(run):
+    assert run(b"a\nb\nc\n", "--batch-size", "2") == (0, b"A\nB\nC\n", b"")
+    assert [inputs["text"] for inputs in Shouter.asked] == [["a", "b"], ["c"]]
+
+
 def test_lines_in_are_as_many_lines_out(run):
     assert run(b"a\n\nb\r\nc") == (0, b"A\n\nB\nC\n", b"")
     assert run(b"") == (0, b"", b"")
