@@ -8,6 +8,7 @@ is 3, which TensorFlow fuses with bias and ReLU.
 import keras
 import tensorflow as tf
 from keras import ops
+from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.layers.panels import product, to_panels
 
@@ -16,9 +17,11 @@ from keras_transformer.layers.panels import product, to_panels
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense`: activation(x W + b)."""
 
-    def call(self, x):
+    def call(self, x, training=False):
         """(..., D) -> (..., units)"""
-        y = product(self, tf.reshape(x, (-1, x.shape[-1])), ops.convert_to_tensor(self.kernel))
+        rows, kernel = tf.reshape(x, (-1, x.shape[-1])), ops.cast(self.kernel, self.compute_dtype)
+        narrows = kernel.shape[0] > kernel.shape[1]
+        y = narrowing_product(rows, kernel) if training and narrows else product(self, rows, kernel)
         if self.bias is not None:
             y = tf.nn.bias_add(y, ops.convert_to_tensor(self.bias))
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
@@ -42,6 +45,22 @@ class LayerNormalization(keras.layers.LayerNormalization):
         if training:
             gamma, beta = on_every_row(gamma, unit), on_every_row(beta, unit)
         return ops.cast(unit * gamma + beta, self.compute_dtype)
+
+
+@tf.custom_gradient
+def narrowing_product(rows, kernel):
+    """rows x kernel, where the kernel has fewer columns than rows. (R, D), (D, N) -> (R, N)
+
+    The gradient of the kernel is rows^T dy, of which XLA on a CPU rearranges the left operand number by number. Made as
+    (dy^T rows)^T that is the narrower one, and the product takes two thirds of the time for (1280, 1024) and
+    (1280, 256). The barrier keeps XLA from turning it back.
+    """
+
+    def gradient(dy):
+        turned = xla.optimization_barrier(tf.matmul(dy, rows, transpose_a=True))[0]
+        return tf.matmul(dy, kernel, transpose_b=True), tf.transpose(turned)
+
+    return tf.matmul(rows, kernel), gradient
 
 
 def on_every_row(vector, x):

@@ -1,5 +1,7 @@
 """The dense layer and the layer normalisation do what Keras's do, in fewer operations."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -40,14 +42,14 @@ def test_it_equals_the_layer_of_keras(name, shape, dtype):
 
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
-@pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5)])
+@pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5), (2, 3, 9)])
 @pytest.mark.parametrize("name", PAIRS)
 def test_its_gradients_in_training_equal_those_of_keras(name, shape, dtype, xla):
     make, ours, theirs = PAIRS[name]
     dtype_of_x = "float64" if dtype == "float64" else "float32"
     random = np.random.default_rng(3)
     x, weights = (tf.constant(random.normal(size=size), dtype_of_x) for size in (shape, (*shape[:-1], 7)))
-    weights = weights[..., :5] if name == "layer normalisation" else weights
+    weights = x[..., ::-1] if name == "layer normalisation" else weights
     gradients = []
     for kind in (ours, theirs):
         layer = make(kind, dtype=dtype)
@@ -59,7 +61,7 @@ def test_its_gradients_in_training_equal_those_of_keras(name, shape, dtype, xla)
         def gradients_of(x, layer=layer, variables=variables):
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                y = layer(x, training=True) if layer.__class__ is LayerNormalization else layer(x)
+                y = layer(x, training=True) if layer.__class__ in (Dense, LayerNormalization) else layer(x)
                 loss = tf.reduce_sum(tf.cast(y, dtype_of_x) * weights)
             return tape.gradient(loss, [x, *variables])
 
@@ -67,6 +69,23 @@ def test_its_gradients_in_training_equal_those_of_keras(name, shape, dtype, xla)
     tolerance = {"float64": 1e-12, "float32": 1e-5}.get(dtype, 5e-2)
     for got, expected in zip(*gradients, strict=True):
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("inputs, units", [(16, 64), (64, 16)])
+def test_xla_makes_the_gradient_of_a_kernel_with_the_narrower_operand_on_the_left(inputs, units):
+    layer = Dense(units, use_bias=False)
+    layer.build((None, inputs))
+    kernel = layer.kernel.value
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(x, training=True)))
+        return tape.gradient(loss, kernel)
+
+    program = gradient.experimental_get_compiler_ir(tf.ones((32, inputs)))("optimized_hlo")
+    products = re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program)
+    assert products == [f"f32[32,{units}]", "f32[16,64]"]
 
 
 @pytest.mark.parametrize("name", PAIRS)
