@@ -220,7 +220,7 @@ class TrainConfig(_Section):
     # Exponential moving average beside the weights: average = d * average + (1 - d) * weights after each update, where
     # d = min(ema_decay, (1 + step) / (10 + step)).
     ema_decay: float | None = None
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"  # in training; the finished model computes in float32
     strategy: Literal["auto", "mirrored", "multi_worker", "one_device"] = "auto"  # auto: all GPUs, else one device
     xla: bool = True  # compile forward, loss and backward
     seed: int = 1  # of the weights, the order of the data and the dropout

@@ -56,7 +56,8 @@ class Run:
         self.plan = self._plan(self.data.train, shuffle=True)
         self.report(self.plan.describe())
         with self.strategy.scope():
-            self.trainee = Trainee(new_transformer(config, self.data.tokenizers), config.train)
+            transformer = new_transformer(config, self.data.tokenizers, dtype=config.train.precision)
+            self.trainee = Trainee(transformer, config.train)
         self.judge = self._judge()
         self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
 
@@ -196,13 +197,14 @@ def load_origin(folder, config: Config) -> Translator:
     return origin
 
 
-def new_transformer(config: Config, tokenizers):
-    """The model of `config` before the first step."""
+def new_transformer(config: Config, tokenizers, dtype="float32"):
+    """The model of `config` before the first step. Only in training it has `train.precision`: in bfloat16 a translation
+    would depend on the batch that it is made in."""
     return Transformer(
         tokenizers.target.vocab_size,
         source_vocab_size=tokenizers.source.vocab_size,
         name="transformer",
-        dtype=config.train.precision,
+        dtype=dtype,
         **config.model.to_dict(),
     )
 

@@ -87,12 +87,16 @@ def test_a_run_without_progress_stops_early_and_is_finished(tmp_path):
     assert train(config, tmp_path).step == 3  # again: there is nothing left to do
 
 
-def test_bfloat16_trains_and_leaves_float32_weights(tmp_path):
-    assert train(configuration(**{"train.precision": "mixed_bfloat16"}), tmp_path).exit_code == 0
+def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
+    workdir = Workdir(tmp_path)
+    run = Run(configuration(**{"train.precision": "mixed_bfloat16"}), workdir)
+    assert run.train(lambda: None).exit_code == 0
+    workdir.unlock()
+    assert {layer.compute_dtype for layer in run.trainee.transformer._flatten_layers()} == {"bfloat16"}
     losses = [r["loss"] for r in read_log(tmp_path / "log.jsonl") if r["kind"] == "train"]
     assert np.isfinite(losses).all() and losses[-1] < losses[0] + 0.1
     model = Translator.load(tmp_path).model
-    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert {layer.compute_dtype for layer in model._flatten_layers()} == {"float32"}
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
