@@ -148,7 +148,7 @@ class Tokenizer:
 
     def graph_tokenizer(self) -> "GraphTokenizer":
         """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys living ones."""
-        return GraphTokenizer(self.model_bytes, self.vocab_size)
+        return GraphTokenizer(self)
 
 
 class GraphTokenizer(tf.Module):
@@ -157,12 +157,15 @@ class GraphTokenizer(tf.Module):
     The operations run on the CPU and have no XLA kernel: call them outside every jit-compiled function.
     """
 
-    def __init__(self, model_bytes: bytes, vocab_size: int):
+    def __init__(self, tokenizer: Tokenizer):
         super().__init__()
         import tensorflow_text  # here, because it takes a second and only serving needs it
 
-        self._vocab_size = vocab_size
-        self._model = tensorflow_text.SentencepieceTokenizer(model_bytes, out_type=tf.int32, add_eos=True)
+        self._vocab_size = tokenizer.vocab_size
+        # In a SavedModel that is loaded again, tokenizers of the same name, as by default, are all the first of them.
+        self._model = tensorflow_text.SentencepieceTokenizer(
+            tokenizer.model_bytes, out_type=tf.int32, add_eos=True, name=f"sentencepiece_{tokenizer.model_hash}"
+        )
 
     def encode_tensor(self, text) -> tf.RaggedTensor:
         """Strings (N,) -> int32 ids (N, None), end of sentence included. Bytes that are no UTF-8 count as U+FFFD."""

@@ -177,6 +177,22 @@ class TestGraph:
         texts = [b"The dog sleeps.", b"", "naïve Łódź".encode()]
         assert tf.saved_model.load(tmp_path)(tf.constant(texts)).numpy().tolist() == texts
 
+    def test_two_of_one_exported_module_stay_two(self, trained, tmp_path):
+        class Both(tf.Module):
+            def __init__(self):
+                super().__init__()
+                self.tokenizers = [trained[name].graph_tokenizer() for name in ("bpe", "unigram")]
+
+            @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+            def __call__(self, ids):
+                return [tokenizer.pieces_tensor(ids) for tokenizer in self.tokenizers]
+
+        tf.saved_model.save(Both(), tmp_path)
+        ids = list(range(4, 50))
+        both = tf.saved_model.load(tmp_path)(tf.constant(ids))
+        found = [[piece.decode() for piece in pieces.numpy()] for pieces in both]
+        assert found == [trained[name].pieces(ids) for name in ("bpe", "unigram")] and found[0] != found[1]
+
 
 class TestSampling:
     @pytest.mark.parametrize("name, amount", [("bpe", 0.2), ("unigram", 0.3)])

@@ -232,7 +232,7 @@ def test_what_is_too_long_is_cut_at_a_character_and_at_a_token(translator):
     assert ids.shape[1] == 3 and ids[0, -1] == 3 and 3 in ids[1]
 
 
-def test_two_vocabularies_and_learned_positions():
+def test_two_vocabularies_and_learned_positions(tmp_path):
     """Sentences longer than the positions reach are cut and not an error; each side has its own tokenizer."""
     tokenizers = Tokenizers(
         Tokenizer.train(SENTENCES, vocab_size=53), Tokenizer.train(["der Hund sieht die Katze .", "ja"], vocab_size=41)
@@ -249,7 +249,9 @@ def test_two_vocabularies_and_learned_positions():
     translator = Translator(model, tokenizers, DecodeConfig(beam_width=3, extra_length=5))
     served = ServingTranslator(translator)
     texts = [*SENTENCES, "", "the dog sees " * 50]
-    answer = served.signatures()["translate_nbest"](text=strings(texts))
+    tf.saved_model.save(served, str(tmp_path), signatures=served.signatures())
+    loaded = tf.saved_model.load(str(tmp_path))
+    answer = loaded.signatures["translate_nbest"](text=strings(texts))
     for found, scores, expected in zip(
         answer["translations"].numpy(), answer["scores"].numpy(), translator.translate_nbest(texts, 3), strict=True
     ):
