@@ -88,6 +88,20 @@ def test_xla_makes_the_gradient_of_a_kernel_with_the_narrower_operand_on_the_lef
     assert products == [f"f32[32,{units}]", "f32[16,64]"]
 
 
+def test_a_gradient_without_xla_has_nothing_of_xla():
+    layer = Dense(16)
+    layer.build((None, 64))
+
+    @tf.function(autograph=False)
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x, training=True))
+        return tape.gradient(loss, layer.kernel.value)
+
+    operations = gradient.get_concrete_function(tf.ones((32, 64))).graph.get_operations()
+    assert not [operation.type for operation in operations if operation.type.startswith("Xla")]
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_it_takes_fewer_operations_than_the_layer_of_keras(name):
     make, ours, theirs = PAIRS[name]
