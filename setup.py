@@ -19,7 +19,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    python_requires=">=3.11",
+    python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*", "export", "export.*"]),
     py_modules=["keras_transformer_cli"],
     package_data={"export": ["serving/*"]},

@@ -11,7 +11,8 @@ from pathlib import Path
 from export.contents import operations, signatures
 
 FORMAT = 1  # of metadata.json
-CORPORA = {"train", "valid", "test"}  # fields of `data`
+# Sections of a configuration, and their fields that name files or folders.
+PLACES = {"data": {"train", "valid", "test"}, "train": {"start_from"}}
 NO_LANGUAGE = {"txt", "src", "tgt", "trg", "ref", "raw", "tok", "bpe"}  # suffixes of text files that name no language
 
 
@@ -36,7 +37,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
         "decode": translator.decode.to_dict(),
         "tokenizers": {"source": tokenizers.source.model_hash, "target": tokenizers.target.model_hash},
         "num_parameters": translator.model.count_params(),
-        "config": {**config, "data": without_folders(config.get("data", {}))},
+        "config": without_folders(config),
         "model": read_json(workdir / "model.json") or None,  # which weights these are, and all their scores
     }
     write_json(path, metadata)
@@ -50,15 +51,18 @@ def _without_places(served):
     }
 
 
-def without_folders(data):
-    """The `data` of a configuration, its corpora without the folders that they lie in."""
-    return {key: _names(value) if key in CORPORA else value for key, value in data.items()}
+def without_folders(config):
+    """A configuration whose files and runs are named without the folders that they lie in."""
+    return {
+        section: {key: _names(value) if key in PLACES.get(section, ()) else value for key, value in fields.items()}
+        for section, fields in config.items()
+    }
 
 
-def _names(corpus):
-    if isinstance(corpus, list):
-        return [_names(each) for each in corpus]
-    return corpus if corpus is None or corpus.startswith("tfds:") else os.path.basename(corpus)
+def _names(places):
+    if isinstance(places, list | tuple):
+        return [_names(each) for each in places]
+    return places if places is None or places.startswith("tfds:") else os.path.basename(places)
 
 
 def languages(data: dict) -> dict | None:

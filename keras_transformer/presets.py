@@ -7,15 +7,16 @@ from keras_transformer.config import Config, ConfigError, did_you_mean
 
 BASE = Config()
 
-# For small corpora (tens of thousands of pairs) on a small machine.
+# For small corpora (tens of thousands of pairs) on a small machine: what was best on such (docs/results.md).
 TINY = BASE.replace(
-    model=dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
+    model=dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3, norm="pre"),
     data=dict(vocab_size=10_000),
     train=dict(
-        steps=8000,
-        tokens_per_batch=8192,
-        warmup_steps=2000,
-        learning_rate_scale=2.5,  # peak 0.005
+        steps=12_000,
+        tokens_per_batch=2048,  # many small steps
+        optimizer="muon",
+        warmup_steps=1000,
+        learning_rate_scale=1.5,  # peak 0.0042
         checkpoint_steps=250,
         checkpoint_minutes=None,
         keep_checkpoints=10,
@@ -35,11 +36,12 @@ PRESETS = {
     "tiny": TINY,
     # The built-in corpus, learnt within minutes on two cores.
     "demo": TINY.replace(
-        model=dict(dropout=0.0),  # the grammar gives as many sentences as one likes
+        model=dict(dropout=0.0, norm="post"),  # the grammar gives as many sentences as one likes
         data=dict(train="demo", max_pairs=60_000, vocab_size=1000, buckets=3),
         train=dict(
             steps=600,
             tokens_per_batch=4096,
+            optimizer="adam",
             warmup_steps=400,
             learning_rate_scale=1.0,
             checkpoint_steps=30,

@@ -1,7 +1,7 @@
 """Strings to strings: the one place where text meets the model.
 
 translator = Translator.load("runs/demo")
-translator.translate(["the dog sees the cat ."])        # -> ["der Hund sieht die Katze ."]
+translator.translate(["The dog sees the cat."])        # -> ["Der Hund sieht die Katze."]
 translator.model, translator.tokenizers                 # the Keras model, SentencePiece
 """
 

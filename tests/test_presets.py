@@ -105,7 +105,11 @@ def test_the_rows_differ_from_base_by_as_many_parameters_as_the_paper_says(row):
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("tiny", dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3)),
+        (
+            "tiny",
+            dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4)
+            | dict(dropout=0.3, norm="pre"),
+        ),
         ("small", dict(num_encoder_layers=3, num_decoder_layers=3, d_model=256, d_ff=1024, num_heads=4)),
     ],
 )

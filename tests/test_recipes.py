@@ -39,7 +39,7 @@ def test_a_recipe_without_a_preset_differs_from_base(write):
 def test_a_preset_precedes_the_defaults_a_recipe_precedes_the_preset_and_set_precedes_the_recipe(write):
     path = write('preset = "tiny"\n[model]\nd_ff = 512\ndropout = 0.2\n')
     config = load_recipe(path, ["model.dropout=0.05"]).model
-    assert (config.norm, config.num_heads, config.d_ff, config.dropout) == ("post", 4, 512, 0.05)
+    assert (config.norm, config.num_heads, config.d_ff, config.dropout) == ("pre", 4, 512, 0.05)
 
 
 def test_a_later_set_precedes_an_earlier_one():

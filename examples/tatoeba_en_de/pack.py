@@ -34,8 +34,7 @@ def main(arguments=None):
         parser.error(f"--to must be an empty folder. Received: {folder}, which is not.")
     config = run.load_config().to_dict()
     pack(run.model_path, folder / "model.keras")
-    kept = {"data": without_folders(config["data"]), "model": config["model"], "decode": config["decode"]}
-    write_json(folder / "config.json", kept)
+    write_json(folder / "config.json", without_folders({key: config[key] for key in ("data", "model", "decode")}))
     for path in run.path.glob("*.model"):  # one tokenizer, or two
         shutil.copy(path, folder)
     size = sum(path.stat().st_size for path in folder.iterdir())

@@ -1,7 +1,8 @@
 """How a command ends, whichever door it was called by.
 
-0 done, 1 error, 2 wrong usage or configuration, 130 interrupted (Ctrl-C), 141 nobody reads the output; training has 130
-and 143 for a run that a signal has stopped. What its user can mend is said in one line, without a traceback.
+0 done, 1 error, 2 unknown options or a configuration that cannot be, 130 interrupted (Ctrl-C), 141 nobody reads the
+output; training has 130 and 143 for a run that a signal has stopped. What its user can mend is said in one line,
+without a traceback.
 """
 
 import os

@@ -7,16 +7,9 @@ from pathlib import Path
 from keras_transformer.commands.options import add_workdir
 from keras_transformer.recipes import load_recipe, parse_overrides
 
-NEXT = """
-What to try next:
-  keras-transformer translate --workdir {workdir}                     # a sentence a line, Ctrl-D ends
-  keras-transformer evaluate --workdir {workdir} --html report.html
-  python -m export.serve --model {workdir}/export                     # a server on this machine
-  python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a    # two text files of your own"""
-
 HELP = """\
-  nothing at all            the built-in English-German grammar, a few minutes on two cores
-  --set data.train='["a.en","a.de"]' --workdir runs/a      two text files, line by line
+  nothing at all            the built-in English-German grammar (preset demo), a few minutes on two cores
+  --set data.train='["a.en","a.de"]' --workdir runs/a      two text files, line by line (preset tiny: small corpora)
   --recipe examples/.../recipe.toml --workdir runs/b        a recipe: a TOML file of what differs from a preset
   --set preset=base --set train.steps=1000                  any value of the configuration
 The same command again resumes an interrupted run. Exit codes: 0 finished, 1 error, 2 wrong usage, 130 interrupted by
@@ -58,7 +51,25 @@ def deliver(workdir, config):
     if config.train.export:
         path = _exported(workdir) or _export(workdir)
         print(f"As a SavedModel for TF Serving, strings in and strings out: {path}")
-    print(NEXT.format(workdir=workdir))
+    print("\nWhat to try next:")
+    for command, comment in hints(workdir, config):
+        print(f"  {command:<66}  # {comment}")
+
+
+def hints(workdir, config):
+    """Commands for a finished run, and what each is."""
+    from keras_transformer.data.sources import evaluation_corpus
+
+    yield f"keras-transformer translate --workdir {workdir}", "a sentence a line, Ctrl-D ends"
+    if evaluation_corpus(config.data):
+        yield f"keras-transformer evaluate --workdir {workdir} --html report.html", "scores with intervals"
+    if config.train.export:
+        yield f"python -m export.serve --model {workdir}/export", "a server on this machine (extra: server)"
+    if config.data.train == "demo":
+        yield (
+            """python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a""",
+            "two text files of your own",
+        )
 
 
 def _exported(workdir):

@@ -2,7 +2,7 @@
 
 config.json           the whole configuration, as it was resolved
 tokenizer.model       SentencePiece (source.model and target.model where the vocabularies are separate)
-data/                 the tokenised corpora
+data/                 the tokenised corpora, and what they were made of
 checkpoints/          see training/checkpoints.py
 log.jsonl             the course of the run, one JSON object a line
 tensorboard/          the same for TensorBoard
@@ -11,6 +11,7 @@ model.keras           the finished model
 model.json            which weights it has, how they score, which others there were
 report.html           its evaluation on the test set, where there is one, as a page
 report.json           and as data
+export/               the finished model as a SavedModel
 lock                  held by the process that trains
 """
 
@@ -22,7 +23,7 @@ from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.records import write_json
 
 # What a run may have otherwise when it goes on: no step that was made would have been another one. Text may lie
-# elsewhere, it is compared by its contents.
+# elsewhere: that of train is compared by its contents, validation and test sets may be others.
 CHANGEABLE = {
     "data.train", "data.valid", "data.test", "train.steps", "train.cooldown_steps", "train.checkpoint_steps",
     "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints", "train.valid_steps",

@@ -67,4 +67,19 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
 def test_a_run_that_asks_for_no_export_has_none(finished_run, capsys):
     train.deliver(finished_run, Workdir(finished_run).load_config())
     assert not (finished_run / "export").exists()
-    assert "keras-transformer translate" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "keras-transformer translate" in said and "export.serve" not in said
+
+
+@pytest.mark.parametrize(
+    "data, export, expected",
+    [
+        ({}, True, ["translate", "evaluate", "export.serve", "train_keras.py"]),
+        ({"train": ["a.en", "a.de"]}, True, ["translate", "export.serve"]),
+        ({"train": ["a.en", "a.de"], "test": "b.tsv"}, False, ["translate", "evaluate"]),
+    ],
+)
+def test_what_to_try_next_is_what_the_run_allows(data, export, expected):
+    config = preset("demo").replace(data=data, train=dict(export=export))
+    commands = [command for command, _ in train.hints("runs/a", config)]
+    assert all(name in command for name, command in zip(expected, commands, strict=True))

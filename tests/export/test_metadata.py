@@ -44,6 +44,7 @@ def test_nothing_is_said_of_where_a_corpus_is(
 ):
     config = json.loads((finished_run / "config.json").read_text(encoding="utf-8"))
     config["data"].update(train=corpus or "demo", valid=corpus, test=corpus)
+    config["train"]["start_from"] = "/home/anna/runs/first"
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     monkeypatch.setattr(metadata, "signatures", lambda _: {})
     monkeypatch.setattr(metadata, "operations", lambda _: [])
@@ -51,7 +52,7 @@ def test_nothing_is_said_of_where_a_corpus_is(
     text = (tmp_path / "assets.extra" / "metadata.json").read_text(encoding="utf-8")
     found = json.loads(text)["config"]
     assert found["data"] == {**config["data"], "train": expected or "demo", "valid": expected, "test": expected}
-    assert found["train"] == config["train"] and "anna" not in text
+    assert found["train"] == {**config["train"], "start_from": "first"} and "anna" not in text
 
 
 def test_a_reversed_corpus_has_the_languages_reversed():
