@@ -22,7 +22,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--tokenize",
         choices=typing.get_args(BleuTokenizer),
-        help="what BLEU counts; none: what stands between blanks (as the run has it, or 13a)",
+        help="what BLEU counts; none: what stands between blanks (as the run has it; 13a for files alone)",
     )
     parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
     parser.add_argument("--html", metavar="FILE", help="and as one page, pictures inside")
