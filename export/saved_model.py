@@ -8,6 +8,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,7 @@ def export_saved_model(
         write(served, folder)
         warmup.write(folder)
         metadata.write(folder, workdir, translator, served.limits())
-        compare(folder, translator, check_sentences(workdir, translator.tokenizers.source))
+        compare(folder, translator, check_sentences(workdir, translator.tokenizers.source), limits.max_input_bytes)
 
     path = publish(to, version, make)
     serving_files.write(to)
@@ -93,16 +94,19 @@ def check_sentences(workdir: Path, tokenizer) -> list[str]:
     return tokenizer.decode(ids) + HOSTILE
 
 
-def compare(folder: Path, translator, texts: list[str]):
+def compare(folder: Path, translator, texts: list[str], max_input_bytes: int):
     """An error unless the SavedModel, in a process of its own, translates and scores as the `Translator` does."""
     import tensorflow as tf
 
     from keras_transformer.translator import LOWEST
 
+    def read(sentences):
+        return [what_is_read(sentence, max_input_bytes) for sentence in sentences]
+
     answers = _answers(folder, texts)
     with tf.device("CPU"):
-        nbest = translator.translate_nbest(texts, num_hypotheses=translator.decode.beam_width)
-        scored = translator.score(texts, answers["serving_default"]["translation"])
+        nbest = translator.translate_nbest(read(texts), num_hypotheses=translator.decode.beam_width)
+        scored = translator.score(read(texts), read(answers["serving_default"]["translation"]))
     expected = [[(one.text, one.score) for one in found] for found in nbest]
     for name in {"serving_default", "translate_xla"} & answers.keys():
         for i, best in enumerate(zip(answers[name]["translation"], answers[name]["score"], strict=True)):
@@ -118,6 +122,14 @@ def compare(folder: Path, translator, texts: list[str]):
         _agree("translate_nbest", texts[i], expected[i], found[: len(expected[i])])
     for text, one, log_prob in zip(texts, scored, answers["score"]["log_prob"], strict=True):
         _agree("score", text, [("", one.log_prob / len(one.pieces))], [("", log_prob / len(one.pieces))])
+
+
+def what_is_read(text: str, max_input_bytes: int) -> str:
+    """The beginning of a text that has so many bytes, without a character that is cut in the middle."""
+    data = text.encode()
+    if len(data) <= max_input_bytes:
+        return text
+    return re.sub("\ufffd{1,3}\\Z", "", data[:max_input_bytes].decode(errors="replace"))
 
 
 def _agree(signature, source, expected, found):

@@ -31,9 +31,11 @@ def did_you_mean(name: str, known) -> str:
 
 
 def _canonical(value, kind):
-    """JSON and TOML have lists and write 1.0 as 1: the frozen form has tuples and floats."""
+    """JSON and TOML have lists and write 1.0 as 1: the frozen form has tuples and floats. And `none` may be a name."""
     if isinstance(value, list | tuple):
         return tuple(_canonical(item, None) for item in value)
+    if value is None and "none" in typing.get_args(kind):
+        return "none"
     wants_float = kind is float or float in typing.get_args(kind)
     return float(value) if wants_float and type(value) is int else value
 

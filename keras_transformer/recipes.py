@@ -20,7 +20,7 @@ from typing import Any
 from keras_transformer.config import Config, ConfigError, Corpus
 from keras_transformer.presets import preset
 
-PATHS = {"data": ("train", "valid", "test"), "train": ("start_from",)}  # the fields that hold some
+CORPORA = ("train", "valid", "test")  # the fields of [data] that hold paths
 
 
 def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -45,10 +45,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
 def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """`values` with its paths, which are relative to `folder`, made absolute."""
     found = dict(values)
-    for section, names in PATHS.items():
-        if isinstance(fields := values.get(section), Mapping):
-            located = {name: locate(fields[name], folder) for name in names if name in fields}
-            found[section] = {**fields, **located}
+    if isinstance(data := values.get("data"), Mapping):
+        found["data"] = {**data, **{name: locate(data[name], folder) for name in CORPORA if name in data}}
+    if isinstance(train := values.get("train"), Mapping) and isinstance(run := train.get("start_from"), str):
+        found["train"] = {**train, "start_from": str(folder / run)}
     return found
 
 

@@ -85,6 +85,7 @@ def test_the_run_to_begin_with_is_located_too(write, tmp_path):
     assert load_recipe(recipe).train.start_from == f"{tmp_path}/runs/a"
     assert load_recipe(recipe, ["train.start_from=b"]).train.start_from == str(Path.cwd() / "b")
     assert load_recipe(recipe, ["train.start_from=none"]).train.start_from is None
+    assert load_recipe(recipe, ["train.start_from=demo"]).train.start_from == str(Path.cwd() / "demo")
 
 
 def test_a_path_given_with_set_is_relative_to_where_the_command_runs(write):
@@ -143,6 +144,12 @@ def test_a_recipe_that_is_not_there_names_its_file(tmp_path):
 def test_the_value_of_a_set_is_toml_or_none_or_plain_text(text, value):
     parsed = parse_value(text)
     assert parsed == value and type(parsed) is type(value)
+
+
+def test_none_is_a_name_where_the_field_has_it():
+    config = load_recipe(None, ["model.tied_embeddings=none", "data.bleu_tokenizer=none", "data.max_pairs=none"])
+    assert (config.model.tied_embeddings, config.data.bleu_tokenizer, config.data.max_pairs) == ("none", "none", None)
+    assert "one of 'post', 'pre'" in error_of(overrides=["model.norm=none"])
 
 
 def test_sets_of_one_section_come_together():

@@ -51,7 +51,7 @@ def _chosen(workdir, options):
         raise ValueError("Expected --last or --checkpoints. Received: both.")
     if options.last is not None and options.last < 1:
         raise ValueError(f"--last must be at least 1. Received: {options.last}.")
-    paths = [Path(path) for path in options.checkpoints or ()] or Checkpoints(workdir.checkpoints, keep=1).regular()
+    paths = [Path(path) for path in options.checkpoints or ()] or Checkpoints(workdir.checkpoints).regular()
     paths = paths[-(options.last or len(paths)) :]
     if not paths or len(paths) < (options.last or 0):
         raise ValueError(f"Expected {options.last or 'some'} checkpoints. {len(paths)} in {workdir.checkpoints}.")

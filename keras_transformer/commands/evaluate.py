@@ -5,7 +5,7 @@ import typing
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, open_output, read_lines
-from keras_transformer.commands.options import add_decode, add_workdir, load_translator
+from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
 
 FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
@@ -13,7 +13,7 @@ FILES = """Without --source and --reference the test set of the run is taken (da
 
 def add_arguments(parser):
     parser.epilog = FILES
-    add_workdir(parser)
+    add_workdir(parser, default=None)
     parser.add_argument("--source", metavar="FILE", help="sentences to translate, a line each")
     parser.add_argument("--reference", metavar="FILE", help="their translations, a line each")
     parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating")
@@ -22,7 +22,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--tokenize",
         choices=typing.get_args(BleuTokenizer),
-        help="what BLEU counts; none: what stands between blanks (as the run has it; 13a for files alone)",
+        help="what BLEU counts; none: what stands between blanks (as the run has it; 13a for files without --workdir)",
     )
     parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
     parser.add_argument("--html", metavar="FILE", help="and as one page, pictures inside")
@@ -77,8 +77,10 @@ def _test_set(options):
     from keras_transformer.data.sources import evaluation_corpus, read_pairs
     from keras_transformer.training.workdir import Workdir
 
-    needs_run = not (options.source and options.hypotheses)
-    data = Workdir(options.workdir).load_config().data if needs_run else DataConfig()
+    data = DataConfig()
+    if options.workdir or not (options.source and options.hypotheses):
+        options.workdir = options.workdir or WORKDIR
+        data = Workdir(options.workdir).load_config().data
     if options.source:
         return list(read_lines(options.source)), list(read_lines(options.reference)), data
     test = evaluation_corpus(data)

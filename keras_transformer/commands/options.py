@@ -3,8 +3,8 @@
 WORKDIR = "runs/demo"  # of whoever names none
 
 
-def add_workdir(parser, meaning="folder of a finished run"):
-    parser.add_argument("--workdir", metavar="FOLDER", default=WORKDIR, help=f"{meaning} (%(default)s)")
+def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
+    parser.add_argument("--workdir", metavar="FOLDER", default=default, help=f"{meaning} ({WORKDIR})")
 
 
 def add_decode(parser):

@@ -5,6 +5,7 @@ sorted by length or by topic) nor on the run's seed, and all translations of one
 """
 
 import heapq
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,27 +16,38 @@ SHARE = 20  # no more than one pair in so many
 
 
 class HeldOut(NamedTuple):
-    """The pairs whose source has a digest of at most `threshold`."""
+    """The pairs whose source has a digest from `first` to `last`."""
 
-    threshold: int
+    first: int
+    last: int
 
     def takes(self, pair: Pair) -> bool:
-        return text_digest(pair[0]) <= self.threshold
+        return self.first <= text_digest(pair[0]) <= self.last
+
+
+NOTHING = HeldOut(0, -1)
 
 
 def choose_held_out(pairs: Iterable[Pair], most: int) -> HeldOut:
-    """Reads all pairs once; at most `most` of them and one in SHARE are taken, but at least one, if sources differ."""
-    smallest, num_pairs = [], 0  # a heap of the `most` + 1 smallest digests, negative: the largest is on top
+    """Reads all pairs once; at most `most` of them and one in SHARE are taken, but at least one where that can be."""
+    numbers, largest, num_pairs = {}, [], 0  # translations of the sources of the `most` + 1 smallest digests; a heap
     for source, _ in pairs:
         num_pairs += 1
-        digest = -text_digest(source)
-        if len(smallest) <= most:
-            heapq.heappush(smallest, digest)
-        elif digest > smallest[0]:
-            heapq.heapreplace(smallest, digest)
-    digests = sorted(-digest for digest in smallest)
-    wanted = min(most, max(1, num_pairs // SHARE))
-    if len(digests) <= wanted:
-        return HeldOut(-1)
-    beyond = digests[wanted]  # where equal sources would not all fit, none of them is taken
-    return HeldOut(max((digest for digest in digests[:wanted] if digest < beyond), default=-1))
+        digest = text_digest(source)
+        if digest in numbers:
+            numbers[digest] += 1
+        elif len(largest) <= most or digest < -largest[0]:
+            heapq.heappush(largest, -digest)
+            numbers[digest] = 1
+            if len(largest) > most + 1:
+                del numbers[-heapq.heappop(largest)]
+    if len(numbers) < 2:
+        return NOTHING
+    wanted, digests = min(most, max(1, num_pairs // SHARE)), sorted(numbers)
+    few = [digest for digest in digests if numbers[digest] <= wanted]
+    if not few:  # all of these sources have many translations
+        fewest = min(digests, key=numbers.get)
+        return HeldOut(fewest, fewest)
+    digests = digests[digests.index(few[0]) :]
+    totals = itertools.accumulate(numbers[digest] for digest in digests)
+    return HeldOut(few[0], max(digest for digest, total in zip(digests, totals, strict=True) if total <= wanted))

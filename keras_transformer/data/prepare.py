@@ -26,7 +26,7 @@ from keras_transformer.data import sources
 from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.corpus import FORMAT, Corpus, build_corpus
 from keras_transformer.data.fingerprint import FileHashes, digest, fingerprint
-from keras_transformer.data.held_out import HeldOut, choose_held_out
+from keras_transformer.data.held_out import NOTHING, HeldOut, choose_held_out
 from keras_transformer.data.progress import Progress
 from keras_transformer.data.records import read_json, write_json, write_text
 from keras_transformer.data.sources import DataError, Pair, read_pairs
@@ -74,7 +74,7 @@ class _Preparation:
     ):
         self.data, self.folder, self.report, self.begun, self.given = data, folder, report, begun, given
         self.hashes = FileHashes(folder / "data" / "files.json")
-        self.held_out = HeldOut(-1)  # nothing
+        self.held_out = NOTHING
         self.num_pairs = None  # of train, for the progress bar, once they were counted
 
     def run(self) -> Prepared:
@@ -118,7 +118,7 @@ class _Preparation:
         known = read_json(record)
         self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
-            self.held_out = HeldOut(known["threshold"])
+            self.held_out = HeldOut(*known["digests"])
             return tuple(map(str, paths))
         progress = Progress("Choosing the validation set", "pairs")
         held_out = choose_held_out(progress.count(self._train_pairs(Cleaning(self.data))), self.data.valid_pairs)
@@ -127,7 +127,7 @@ class _Preparation:
             raise DataError("`data.train` has too few different sources to hold some out. Give `data.valid`.")
         for path, lines in zip(paths, zip(*taken, strict=True), strict=True):
             write_text(path, "".join(f"{line}\n" for line in lines))
-        write_json(record, {"key": key, "threshold": held_out.threshold})
+        write_json(record, {"key": key, "digests": held_out})
         self.report(f"valid: `data.valid` is not given, so {len(taken):,} pairs are held out of train")
         self.held_out = held_out
         return tuple(map(str, paths))

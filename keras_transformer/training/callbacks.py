@@ -53,11 +53,15 @@ class Validation(RunCallback):
         super().__init__(start)
         self.judge, self.journal, self.every, self.patience = judge, journal, every, patience
         self.agree = agree
-        self.best = state or {"bleu": None, "step": None, "without_progress": 0}
+        self.best = {"bleu": None, "step": None, "without_progress": 0}
         self.is_best_now = False
+        if state and state["judged_on"] == judge.judged_on:
+            self.best = state["best"]
+        elif state:
+            journal.say("The sentences of the validation are others: the best BLEU and `train.patience` begin anew.")
 
     def state(self):
-        return self.best
+        return {"best": self.best, "judged_on": self.judge.judged_on}
 
     @property
     def is_out_of_patience(self):

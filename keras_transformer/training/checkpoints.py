@@ -4,18 +4,21 @@
     checkpoints/best.npz                the best validation BLEU so far
     checkpoints/interrupted.npz         where a signal stopped the run; it never takes part in an average
 
-A file holds every variable of the run by name (weights, optimizer, moving average, dropout seeds) and the state of the
-callbacks as JSON. It is written aside, flushed to the disk and then renamed, so that whoever is killed while writing
-leaves the earlier ones as they were. The archive carries a checksum of every array: what is truncated or damaged does
-not load.
+A run goes on from the newest of them. A file holds every variable of the run by name (weights, optimizer, moving
+average, dropout seeds) and the state of the callbacks as JSON. It is written aside, flushed to the disk and then
+renamed, so that whoever is killed while writing leaves the earlier ones as they were. The archive carries a checksum
+of every array, and their number: what is truncated or damaged does not load.
 """
 
 import contextlib
 import errno
 import json
+import math
 import os
 import re
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +27,11 @@ import numpy as np
 from keras_transformer.data.records import sync
 
 STATE = "state.json"  # the key of the callbacks' state
-DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile)
+# What a file that is none, or not whole, raises when it is read: RuntimeError for a flag of a zip file that was turned.
+DAMAGED = (
+    OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+)  # fmt: skip
 
 
 class CheckpointError(RuntimeError):
@@ -59,13 +66,18 @@ class Checkpoints:
         keep: how many regular ones stay.
     """
 
-    def __init__(self, folder, keep):
+    def __init__(self, folder, keep=1):
         self.folder, self.keep = Path(folder), keep
         self.best_path, self.interrupted_path = self.folder / "best.npz", self.folder / "interrupted.npz"
 
     def regular(self):
         """The regular checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*.npz") if re.fullmatch(r"step-\d{8}\.npz", path.name))
+
+    def newest_first(self):
+        """Every checkpoint; the best one is the newest where a run was killed before the next regular one."""
+        others = [path for path in (self.interrupted_path, self.best_path) if path.exists()]
+        return sorted(self.regular() + others, key=_step, reverse=True)
 
     def save(self, trainee, state, path=None):
         """Writes the run as it stands to `path`; without one, to the regular checkpoint of `state["step"]`."""
@@ -84,7 +96,7 @@ class Checkpoints:
         """
         for leftover in self.folder.glob("*.partial"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
-        paths = self._newest_first()
+        paths = self.newest_first()
         for path in paths:
             try:
                 restored = read_arrays(path)
@@ -108,11 +120,6 @@ class Checkpoints:
             if int(path.stem.removeprefix("step-")) > step:
                 path.unlink()
 
-    def _newest_first(self):
-        """An interrupted one is newer than all regular ones: the next regular one removes it."""
-        interrupted = [self.interrupted_path] if self.interrupted_path.exists() else []
-        return interrupted + self.regular()[::-1]
-
 
 def write_arrays(path, arrays, state):
     """Writes `path` so that it is either whole or as it was."""
@@ -120,7 +127,8 @@ def write_arrays(path, arrays, state):
     aside = path.with_suffix(".partial")
     try:
         with open(aside, "wb") as file:
-            np.savez(file, **arrays, **{STATE: np.frombuffer(json.dumps(state).encode(), np.uint8)})
+            record = json.dumps({"state": state, "num_arrays": len(arrays)})
+            np.savez(file, **arrays, **{STATE: np.frombuffer(record.encode(), np.uint8)})
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
@@ -136,9 +144,24 @@ def write_arrays(path, arrays, state):
 def read_arrays(path):
     """Everything in a checkpoint, checksums compared."""
     with open_archive(path) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    state = json.loads(arrays.pop(STATE).tobytes())
-    return Restored(Path(path), arrays, state)
+        record = _record(archive)
+        arrays = {name: archive[name] for name in archive.files if name != STATE}
+    if len(arrays) != record["num_arrays"]:
+        raise ValueError(f"{len(arrays)} arrays of {record['num_arrays']}")
+    return Restored(Path(path), arrays, record["state"])
+
+
+def _record(archive):
+    return json.loads(archive[STATE].tobytes())
+
+
+def _step(path):
+    """The step after which a checkpoint was written; one that does not tell comes first, to be named."""
+    try:
+        with open_archive(path) as archive:
+            return _record(archive)["state"]["step"]
+    except DAMAGED:
+        return math.inf
 
 
 @contextlib.contextmanager

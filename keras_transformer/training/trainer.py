@@ -65,10 +65,12 @@ class Run:
         train = self.config.train
         parts = self.strategy.num_replicas_in_sync * train.accumulation
         sampling = self.config.data.subword_sampling if shuffle else 0.0
+        tokens = train.tokens_per_batch
+        if not shuffle:  # a validation runs on one device; what fits there is a part of a batch, or the longest pair
+            tokens = max(tokens // parts, int(corpus.source_lengths.max()), int(corpus.target_lengths.max()))
         return BatchPlan(
             corpus,
-            # A validation runs on one device, and what fits there is a part of a batch.
-            tokens_per_batch=train.tokens_per_batch if shuffle else max(1, train.tokens_per_batch // parts),
+            tokens_per_batch=tokens,
             rows_multiple=parts if shuffle else 1,
             buckets=self.config.data.buckets,
             seed=train.seed,
@@ -161,6 +163,14 @@ class Run:
                 f"A run begins in a new folder, or where its checkpoints are. {self.workdir.path} has a model.keras "
                 "that was not trained there; give another --workdir."
             )
+        before, steps = self.workdir.load_config().train.steps, self.config.train.steps
+        if steps != before:
+            raise WorkdirError(
+                f"Other `train.steps` need a checkpoint to go on from; {self.workdir.checkpoints} has none any more. "
+                f"Received: train.steps={steps} for a run that was finished with {before}. To go on from its weights, "
+                f"give another --workdir and train.start_from={self.workdir.path}."
+            )
+        self._take_changes(metadata["step"])
         return self._end(metadata["step"], deliver)
 
     def _end(self, step, deliver):
@@ -192,6 +202,8 @@ def load_origin(folder, config: Config) -> Translator:
     different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
     if origin.tokenizers.shared != config.data.shared_vocab:
         different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
+    if (lowercase := Workdir(folder).load_config().data.lowercase) != config.data.lowercase:
+        different.append(f"data.lowercase: {lowercase} -> {config.data.lowercase}")
     if different:
         raise ConfigError(f"`train.start_from` needs a model like {folder}. Received: {', '.join(different)}.")
     return origin

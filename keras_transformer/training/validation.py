@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.data.fingerprint import digest
 from keras_transformer.evaluation import bleu
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.checkpoints import set_weights
@@ -48,6 +49,7 @@ class Judge:
         self.translator, self.plan, self.texts = translator, plan, list(texts)
         self.label_smoothing, self.num_samples = label_smoothing, num_samples
         self.scoring = scoring or {}
+        self.judged_on = digest([self.texts, self.scoring])  # a BLEU compares only with those of the same
 
     @staticmethod
     def weights_of(trainee):

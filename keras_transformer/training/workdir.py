@@ -21,6 +21,7 @@ from pathlib import Path
 
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.records import write_json
+from keras_transformer.training.checkpoints import Checkpoints
 
 # What a run may have otherwise when it goes on: no step that was made would have been another one. Text may lie
 # elsewhere: that of train is compared by its contents, validation and test sets may be others.
@@ -73,7 +74,7 @@ class Workdir:
     @property
     def has_begun(self) -> bool:
         """Whether there is a step or a model that the configuration must fit to."""
-        return self.metadata_path.exists() or self.model_path.exists() or any(self.checkpoints.glob("*.npz"))
+        return self.model_path.exists() or bool(Checkpoints(self.checkpoints).newest_first())
 
     def claim(self, config: Config) -> list[str]:
         """Writes the configuration, or compares it with that of the run so far; -> what has changed, and may."""

@@ -80,7 +80,10 @@ def test_a_run_in_lower_case_is_scored_as_it_scored_itself(finished_run, files, 
     (folder / "config.json").write_text(json.dumps(config))
     assert run("--workdir", folder) == 0
     assert "case:lc" in capsys.readouterr().out
-    assert run("--workdir", folder, "--source", files / "source", "--reference", files / "reference") == 0
+    arguments = ("--source", files / "source", "--reference", files / "reference")
+    assert run("--workdir", folder, *arguments) == 0
+    assert "case:lc" in capsys.readouterr().out
+    assert run("--workdir", folder, *arguments, "--hypotheses", files / "good") == 0
     assert "case:lc" in capsys.readouterr().out
 
 

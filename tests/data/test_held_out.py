@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_transformer.data.held_out import HeldOut, choose_held_out
+from keras_transformer.data.held_out import NOTHING, choose_held_out
 
 
 def pairs_of(sources):
@@ -23,8 +23,17 @@ def test_it_takes_as_many_as_asked_but_no_more_than_one_in_twenty(number, most, 
 def test_all_pairs_of_one_source_fall_on_one_side_and_never_too_many(sources, most):
     pairs = pairs_of(sources)
     chosen = taken(pairs, most)
-    assert len(chosen) <= min(most, max(1, len(pairs) // 20))
-    assert {source for source, _ in chosen}.isdisjoint(source for source, _ in pairs if (source, _) not in chosen)
+    chosen_sources = {source for source, _ in chosen}
+    assert len(chosen) <= min(most, max(1, len(pairs) // 20)) or len(chosen_sources) == 1
+    assert chosen if len(set(sources)) > 1 else not chosen
+    assert chosen_sources.isdisjoint(source for source, _ in pairs if (source, _) not in chosen)
+
+
+@pytest.mark.parametrize("source", [str(i) for i in range(30)])
+def test_a_source_of_many_translations_is_in_nobodys_way(source):
+    pairs = [(source, f"x{i}") for i in range(500)] + pairs_of(map(str, range(30)))
+    chosen = taken(pairs, 4)
+    assert 1 <= len(chosen) <= 4 and source not in dict(chosen)
 
 
 def test_the_order_of_the_lines_does_not_matter():
@@ -38,6 +47,6 @@ def test_it_is_spread_over_the_corpus():
 
 
 def test_where_no_choice_is_possible_none_is_made():
-    assert choose_held_out([], 5) == HeldOut(-1)
+    assert choose_held_out([], 5) == NOTHING
     assert taken(pairs_of(["same"] * 100), 5) == []
     assert taken(pairs_of(["one"]), 5) == []

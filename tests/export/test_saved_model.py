@@ -1,3 +1,4 @@
+import json
 import os
 import platform
 import shutil
@@ -45,6 +46,28 @@ def test_requests_to_warm_up_and_metadata_are_there_when_the_version_is_checked(
     assert seen == ["metadata.json", "tf_serving_warmup_requests"]
 
 
+@pytest.mark.parametrize("most", [1, 3, 20])
+def test_what_a_server_does_not_read_is_not_compared(finished_run, tmp_path, most):
+    path = export_saved_model(finished_run, tmp_path, max_input_bytes=most)
+    assert json.loads((path / "assets.extra" / "metadata.json").read_text())["limits"]["max_input_bytes"] == most
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "abc"),
+        ("aü", 2, "a"),
+        ("ü", 1, ""),
+        ("👩a", 3, ""),
+        ("👩a", 4, "👩"),
+        ("a\ufffd", 4, "a\ufffd"),
+    ],
+)
+def test_no_character_is_cut_in_the_middle(text, most, expected):
+    assert saved_model.what_is_read(text, most) == expected
+
+
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, ExportError, OSError])
 def test_an_interrupted_export_leaves_nothing(quick, finished_run, tmp_path, monkeypatch, interruption):
     seen = []
@@ -83,7 +106,7 @@ def answers_of(translator):
 
 def test_the_same_translations_and_scores_pass(translator, monkeypatch):
     monkeypatch.setattr(saved_model, "_answers", lambda *_: answers_of(translator))
-    saved_model.compare(None, translator, TEXTS)
+    saved_model.compare(None, translator, TEXTS, 4096)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +125,12 @@ def test_another_translation_or_score_is_refused(translator, monkeypatch, signat
     answers[signature][output][0] = wrong(answers[signature][output][0])
     monkeypatch.setattr(saved_model, "_answers", lambda *_: answers)
     with pytest.raises(ExportError, match=f"By {signature}, .* Nothing was exported"):
-        saved_model.compare(None, translator, TEXTS)
+        saved_model.compare(None, translator, TEXTS, 4096)
 
 
 def test_what_does_not_load_is_refused(translator, tmp_path):
     with pytest.raises(ExportError, match="fresh process: .*SavedModel"):
-        saved_model.compare(tmp_path, translator, TEXTS)
+        saved_model.compare(tmp_path, translator, TEXTS, 4096)
 
 
 def test_a_version_that_a_server_could_not_warm_up_is_refused(exported, translator, tmp_path):
@@ -117,7 +140,7 @@ def test_a_version_that_a_server_could_not_warm_up_is_refused(exported, translat
     with tf.io.TFRecordWriter(str(folder / warmup.PATH)) as file:
         file.write(log.SerializeToString())
     with pytest.raises(ExportError, match="fresh process: .*missing"):
-        saved_model.compare(folder, translator, TEXTS)
+        saved_model.compare(folder, translator, TEXTS, 4096)
 
 
 def test_the_sentences_of_the_check_come_with_or_without_data(finished_run, translator, tmp_path):

@@ -23,8 +23,8 @@ class Saver(Checkpoints):
 
 
 class Judge:
-    def __init__(self, bleus):
-        self.bleus = iter(bleus)
+    def __init__(self, bleus, judged_on="these"):
+        self.bleus, self.judged_on = iter(bleus), judged_on
 
     def weights_of(self, trainee):
         return None
@@ -37,7 +37,7 @@ class Quiet:
     total_steps = 100
 
     def __init__(self):
-        self.records = []
+        self.records, self.said = [], []
 
     def pause_clock(self):
         import contextlib
@@ -48,7 +48,7 @@ class Quiet:
         self.records.append(record)
 
     def say(self, text):
-        pass
+        self.said.append(text)
 
     def state(self):
         return {}
@@ -116,6 +116,16 @@ def test_a_resumed_validation_goes_on_from_its_state():
     second.set_model(model())
     second.on_train_batch_end(0, {})
     assert second.is_out_of_patience
+
+
+def test_other_sentences_are_no_comparison():
+    first = validation([90], patience=1)
+    run([first], 1)
+    second = Validation(1, Judge([2], judged_on="others"), said := Quiet(), 1, 1, state=first.state())
+    second.set_model(model())
+    second.on_train_batch_end(0, {})
+    assert second.is_best_now and second.best == {"bleu": 2, "step": 2, "without_progress": 0}
+    assert "begin anew" in said.said[0]
 
 
 def test_checkpoints_come_by_steps_and_at_the_end_and_where_the_bleu_is_best():

@@ -101,7 +101,21 @@ def test_an_interrupted_one_is_resumed_but_takes_no_part_in_the_average(trainee,
     assert not checkpoints.interrupted_path.exists()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "text"])
+def test_the_best_one_is_resumed_where_it_is_the_newest_that_is_whole(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(trainee, {"step": 5}, checkpoints.best_path)
+    assert checkpoints.restore(trainee)["step"] == 5
+    checkpoints.save(trainee, {"step": 10})
+    assert checkpoints.restore(trainee)["step"] == 10
+    checkpoints.save(trainee, {"step": 15}, checkpoints.best_path)
+    assert checkpoints.restore(trainee)["step"] == 15
+    checkpoints.save(trainee, {"step": 17}, checkpoints.interrupted_path)
+    assert [path.stem for path in checkpoints.newest_first()] == ["interrupted", "best", "step-00000010"]
+    checkpoints.interrupted_path.write_bytes(b"half")
+    assert checkpoints.restore(trainee, lambda said: None)["step"] == 15
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "text", "encrypted", "method", "lost"])
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(trainee, tmp_path, damage):
     checkpoints = Checkpoints(tmp_path, keep=3)
     checkpoints.save(trainee, {"step": 10})
@@ -111,8 +125,17 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(trainee
     checkpoints.save(trainee, {"step": 20})
     data = bytearray(path.read_bytes())
     if damage == "flipped":
-        data[len(data) // 2] ^= 0xFF
-    path.write_bytes({"truncated": data[: len(data) // 2], "flipped": data, "empty": b"", "text": b"hello"}[damage])
+        data[data.index(b"NUMPY") + 200] ^= 0xFF  # in the first array, behind its header
+    directory = data.index(b"PK\1\2")  # of the archive, at its end
+    if damage == "encrypted":
+        data[directory + 8] |= 1
+    if damage == "method":
+        data[directory + 10] = 99
+    if damage == "lost":
+        with np.load(path) as archive:
+            np.savez(path, **{name: archive[name] for name in archive.files[1:]})
+        data = path.read_bytes()
+    path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "text": b"hello"}.get(damage, data))
     said = []
     assert checkpoints.restore(trainee, said.append)["step"] == 10
     assert "step-00000020.npz" in said[0]

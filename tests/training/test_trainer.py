@@ -12,7 +12,7 @@ import pytest
 from keras_transformer import ConfigError, load_recipe
 from keras_transformer.data.sources import DataError
 from keras_transformer.evaluation import Evaluation
-from keras_transformer.training.checkpoints import average_weights, read_arrays
+from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.trainer import Run, evenly, load_origin, train
 from keras_transformer.training.validation import Judge
@@ -126,6 +126,16 @@ def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
     run.workdir.unlock()
 
 
+def test_a_pair_of_the_validation_may_be_longer_than_a_part_of_a_batch(tmp_path):
+    long = " ".join(["the dog sleeps"] * 20)
+    (tmp_path / "valid.tsv").write_text(f"{long}\tder hund schläft\n")
+    changes = {"data.valid": str(tmp_path / "valid.tsv"), "train.tokens_per_batch": 60, "train.accumulation": 4}
+    run = Run(configuration(**changes), Workdir(tmp_path / "run"))
+    run.workdir.unlock()
+    [(rows, *lengths)] = run.judge.plan.shapes
+    assert rows == 1 and max(lengths) > 15
+
+
 def test_the_sentences_of_a_validation_come_from_all_over_the_set():
     assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
     assert evenly(list(range(3)), 500) == [0, 1, 2]
@@ -159,6 +169,9 @@ def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
         ConfigError, match="like .*: model.d_ff: 32 -> 48, model.tied.* data.shared_vocab: True -> False"
     ):
         load_origin(finished_run, other)
+    folded = config.replace(data=dict(lowercase=True))
+    with pytest.raises(ConfigError, match="data.lowercase: False -> True"):
+        load_origin(finished_run, folded)
     with pytest.raises(FileNotFoundError, match="None in nowhere"):
         load_origin("nowhere", config)
 
@@ -215,6 +228,43 @@ def test_a_finished_run_without_its_checkpoints_stays_finished(finished_run, tmp
     delivered = []
     assert train(config, folder, lambda: delivered.append(1)) == (14, Workdir(folder).load_metadata(), None)
     assert delivered and all((folder / name).read_bytes() == data for name, data in before.items())
+
+
+def test_a_finished_run_without_its_checkpoints_makes_no_more_steps(finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    config = Workdir(folder).load_config()
+    with pytest.raises(WorkdirError, match=r"train.steps=20 for a run that was finished with 14.*train.start_from="):
+        train(config.replace(train=dict(steps=20)), folder)
+    other = config.replace(train=dict(log_steps=9))
+    assert train(other, folder).step == 14 and Workdir(folder).load_config() == other
+
+
+@pytest.mark.parametrize("checkpoint_steps", [4, None])
+def test_a_run_from_another_one_that_is_killed_after_its_first_validation_goes_on(
+    finished_run, tmp_path, monkeypatch, checkpoint_steps
+):
+    """Then there is nothing but the best checkpoint."""
+    config = Workdir(finished_run).load_config()
+    changes = dict(start_from=str(finished_run), valid_steps=2, steps=4, checkpoint_steps=checkpoint_steps)
+    config = config.replace(train=changes)
+    whole = train(config, tmp_path / "whole")
+    save = Checkpoints.save
+
+    def killed(self, trainee, state, path=None):
+        save(self, trainee, state, path)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", killed)
+        with pytest.raises(MemoryError):
+            train(config, tmp_path / "killed")
+    assert [path.name for path in (tmp_path / "killed" / "checkpoints").iterdir()] == ["best.npz"]
+    resumed = train(config.replace(train=dict(log_steps=3)), tmp_path / "killed")
+    assert resumed.metadata == whole.metadata and Workdir(tmp_path / "killed").load_config().train.log_steps == 3
+    name = "step-00000004.npz"
+    runs = [read_arrays(tmp_path / run / "checkpoints" / name).arrays for run in ("whole", "killed")]
+    for key, array in runs[0].items():
+        np.testing.assert_array_equal(array, runs[1][key], err_msg=key)
 
 
 def test_a_model_that_was_made_otherwise_is_not_trained_over(finished_run, tmp_path):
