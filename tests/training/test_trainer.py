@@ -129,11 +129,11 @@ def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
 def test_a_pair_of_the_validation_may_be_longer_than_a_part_of_a_batch(tmp_path):
     long = " ".join(["the dog sleeps"] * 20)
     (tmp_path / "valid.tsv").write_text(f"{long}\tder hund schläft\n")
-    changes = {"data.valid": str(tmp_path / "valid.tsv"), "train.tokens_per_batch": 60, "train.accumulation": 4}
+    changes = {"data.valid": str(tmp_path / "valid.tsv"), "train.tokens_per_batch": 200, "train.accumulation": 4}
     run = Run(configuration(**changes), Workdir(tmp_path / "run"))
     run.workdir.unlock()
     [(rows, *lengths)] = run.judge.plan.shapes
-    assert rows == 1 and max(lengths) > 15
+    assert rows == 1 and max(lengths) > 50
 
 
 def test_the_sentences_of_a_validation_come_from_all_over_the_set():
@@ -239,14 +239,12 @@ def test_a_finished_run_without_its_checkpoints_makes_no_more_steps(finished_run
     assert train(other, folder).step == 14 and Workdir(folder).load_config() == other
 
 
-@pytest.mark.parametrize("checkpoint_steps", [4, None])
-def test_a_run_from_another_one_that_is_killed_after_its_first_validation_goes_on(
-    finished_run, tmp_path, monkeypatch, checkpoint_steps
-):
+def test_a_run_from_another_one_that_is_killed_after_its_first_validation_goes_on(finished_run, tmp_path, monkeypatch):
     """Then there is nothing but the best checkpoint."""
     config = Workdir(finished_run).load_config()
-    changes = dict(start_from=str(finished_run), valid_steps=2, steps=4, checkpoint_steps=checkpoint_steps)
-    config = config.replace(train=changes)
+    changes = dict(start_from=str(finished_run), valid_steps=2, steps=4, checkpoint_steps=None)
+    (tmp_path / "test.tsv").write_text("the dog sleeps\tder hund schläft\n")  # quicker than the demo's
+    config = config.replace(train=changes, data=dict(test=str(tmp_path / "test.tsv")))
     whole = train(config, tmp_path / "whole")
     save = Checkpoints.save
 
