@@ -109,7 +109,8 @@ class Run:
         train = self.config.train
         journal = Journal(self.workdir.path, train.steps, enabled=self.is_chief)
         state = self.checkpoints.restore(self.trainee, self.report)
-        if state is None and self.workdir.model_path.exists():
+        finished = (self.workdir.load_metadata() or {}).get("step")
+        if self.workdir.model_path.exists() and (state is None or state["step"] < train.steps == finished):
             return self._finished_without_checkpoints(deliver)
         if state is None and self.origin is not None:
             self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
@@ -156,22 +157,23 @@ class Run:
             self.report("\n    ".join(["The configuration has changed:", *self.changes]))
 
     def _finished_without_checkpoints(self, deliver):
-        """A run whose checkpoints were removed after its end; another model is not trained over."""
+        """A run whose checkpoints of the end were removed afterwards; another model is not trained over."""
         metadata = self.workdir.load_metadata()
         if metadata is None or "step" not in metadata:
             raise WorkdirError(
                 f"A run begins in a new folder, or where its checkpoints are. {self.workdir.path} has a model.keras "
                 "that was not trained there; give another --workdir."
             )
-        before, steps = self.workdir.load_config().train.steps, self.config.train.steps
-        if steps != before:
+        step, train, before = metadata["step"], self.config.train, self.workdir.load_config().train
+        stopped_early = train.patience is not None and train.steps == before.steps
+        if train.steps != step and not stopped_early:
             raise WorkdirError(
                 f"Other `train.steps` need a checkpoint to go on from; {self.workdir.checkpoints} has none any more. "
-                f"Received: train.steps={steps} for a run that was finished with {before}. To go on from its weights, "
-                f"give another --workdir and train.start_from={self.workdir.path}."
+                f"Received: train.steps={train.steps} for a run that was finished at step {step}. To go on from its "
+                f"weights, give another --workdir and train.start_from={self.workdir.path}."
             )
-        self._take_changes(metadata["step"])
-        return self._end(metadata["step"], deliver)
+        self._take_changes(step)
+        return self._end(step, deliver)
 
     def _end(self, step, deliver):
         """The chief finishes the model; all wait for it, since a worker that left would take the chief with it."""

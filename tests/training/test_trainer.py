@@ -12,7 +12,7 @@ import pytest
 from keras_transformer import ConfigError, load_recipe
 from keras_transformer.data.sources import DataError
 from keras_transformer.evaluation import Evaluation
-from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays
+from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays, write_arrays
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.trainer import Run, evenly, load_origin, train
 from keras_transformer.training.validation import Judge
@@ -233,10 +233,23 @@ def test_a_finished_run_without_its_checkpoints_stays_finished(finished_run, tmp
 def test_a_finished_run_without_its_checkpoints_makes_no_more_steps(finished_run, tmp_path):
     folder = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     config = Workdir(folder).load_config()
-    with pytest.raises(WorkdirError, match=r"train.steps=20 for a run that was finished with 14.*train.start_from="):
+    with pytest.raises(WorkdirError, match=r"train.steps=20 for a run that was finished at step 14.*train.start_from="):
         train(config.replace(train=dict(steps=20)), folder)
     other = config.replace(train=dict(log_steps=9))
     assert train(other, folder).step == 14 and Workdir(folder).load_config() == other
+
+
+def test_a_finished_run_that_keeps_its_best_checkpoint_alone_is_not_trained_again(finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    for path in (folder / "checkpoints").glob("step-*.npz"):
+        path.unlink()
+    best = folder / "checkpoints" / "best.npz"
+    if read_arrays(best).state["step"] == 14:  # where the last one is the best, it would be no test
+        record = read_arrays(best)
+        write_arrays(best, record.arrays, {**record.state, "step": 7})
+    before = (folder / "log.jsonl").read_bytes()
+    assert train(Workdir(folder).load_config(), folder).step == 14
+    assert (folder / "log.jsonl").read_bytes() == before
 
 
 def test_a_run_from_another_one_that_is_killed_after_its_first_validation_goes_on(finished_run, tmp_path, monkeypatch):
