@@ -128,6 +128,11 @@ class Checkpointing(RunCallback):
             self.stopped_at = step
             self.model.stop_training = True
 
+    def catch_up(self):
+        """Writes the regular checkpoint that was due where the run was killed right after the best one."""
+        if self.start and self._is_due(self.start) and not self.checkpoints.regular_path(self.start).exists():
+            self._write(self.start)
+
     def _is_due(self, step):
         c = self.config
         by_steps = c.checkpoint_steps and step % c.checkpoint_steps == 0

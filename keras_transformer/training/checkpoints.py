@@ -10,8 +10,8 @@ renamed, so that whoever is killed while writing leaves the earlier ones as they
 of every array, and their number: what is truncated or damaged does not load.
 """
 
-import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -28,10 +28,7 @@ from keras_transformer.data.records import sync
 
 STATE = "state.json"  # the key of the callbacks' state
 # What a file that is none, or not whole, raises when it is read: RuntimeError for a flag of a zip file that was turned.
-DAMAGED = (
-    OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-)  # fmt: skip
+DAMAGED = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
 
 
 class CheckpointError(RuntimeError):
@@ -74,16 +71,17 @@ class Checkpoints:
         """The regular checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*.npz") if re.fullmatch(r"step-\d{8}\.npz", path.name))
 
-    def newest_first(self):
-        """Every checkpoint; the best one is the newest where a run was killed before the next regular one."""
-        others = [path for path in (self.interrupted_path, self.best_path) if path.exists()]
-        return sorted(self.regular() + others, key=_step, reverse=True)
+    def all(self):
+        """Every checkpoint, in no order."""
+        return self.regular() + [path for path in (self.interrupted_path, self.best_path) if path.exists()]
+
+    def regular_path(self, step):
+        return self.folder / f"step-{step:08d}.npz"
 
     def save(self, trainee, state, path=None):
         """Writes the run as it stands to `path`; without one, to the regular checkpoint of `state["step"]`."""
-        regular = self.folder / f"step-{state['step']:08d}.npz"
         arrays = {name: variable.numpy() for name, variable in named_variables(trainee).items()}
-        write_arrays(path or regular, arrays, state)
+        write_arrays(path or self.regular_path(state["step"]), arrays, state)
         if path is None:
             self.interrupted_path.unlink(missing_ok=True)
             for old in self.regular()[: -self.keep]:
@@ -96,14 +94,15 @@ class Checkpoints:
         """
         for leftover in self.folder.glob("*.partial"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
-        paths = self.newest_first()
+        # The best one is the newest where a run was killed before the next regular one.
+        paths = sorted(self.all(), key=_step, reverse=True)
         for path in paths:
             try:
                 restored = read_arrays(path)
             except DAMAGED as error:
                 if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset
                     raise CheckpointError(f"Cannot read the checkpoint {path}: {error.strerror}.") from error
-                report(f"{path} is damaged ({error}); trying the one before.")
+                report(f"{path} is damaged ({error}); trying another one.")
                 continue
             _assign(named_variables(trainee), restored)
             return restored.state
@@ -117,7 +116,7 @@ class Checkpoints:
     def forget_after(self, step):
         """Removes the regular checkpoints of steps after `step`, which the run will write again."""
         for path in self.regular():
-            if int(path.stem.removeprefix("step-")) > step:
+            if _step(path) > step:
                 path.unlink()
 
 
@@ -143,32 +142,36 @@ def write_arrays(path, arrays, state):
 
 def read_arrays(path):
     """Everything in a checkpoint, checksums compared."""
-    with open_archive(path) as archive:
+    with zipfile.ZipFile(path) as archive:
         record = _record(archive)
-        arrays = {name: archive[name] for name in archive.files if name != STATE}
+        arrays = {name: _array(archive, name) for name in _names(archive) if name != STATE}
     if len(arrays) != record["num_arrays"]:
         raise ValueError(f"{len(arrays)} arrays of {record['num_arrays']}")
     return Restored(Path(path), arrays, record["state"])
 
 
 def _record(archive):
-    return json.loads(archive[STATE].tobytes())
+    return json.loads(_array(archive, STATE).tobytes())
 
 
 def _step(path):
     """The step after which a checkpoint was written; one that does not tell comes first, to be named."""
+    if path.stem.startswith("step-"):
+        return int(path.stem.removeprefix("step-"))
     try:
-        with open_archive(path) as archive:
+        with zipfile.ZipFile(path) as archive:
             return _record(archive)["state"]["step"]
     except DAMAGED:
         return math.inf
 
 
-@contextlib.contextmanager
-def open_archive(path):
-    """The arrays of a file by name, read one at a time; NumPy itself leaves a damaged file open."""
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        yield archive
+def _names(archive):
+    return [entry.removesuffix(".npy") for entry in archive.namelist()]
+
+
+def _array(archive, name):
+    """One array. The entry is read to its end before it is understood: only there its checksum is compared."""
+    return np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
 
 
 def whole(paths, report=print):
@@ -187,11 +190,11 @@ def average_weights(paths, group="model"):
     """The mean of the weights of several checkpoints, as {variable path: array}, summed in float64."""
     total = {}
     for path in paths:
-        with open_archive(path) as archive:
-            for name in archive.files:
-                if name.startswith(f"{group}/") and archive[name].dtype.kind == "f":
+        with zipfile.ZipFile(path) as archive:
+            for name in _names(archive):
+                if name.startswith(f"{group}/") and (array := _array(archive, name)).dtype.kind == "f":
                     key = name.removeprefix(f"{group}/")
-                    total[key] = total.get(key, 0.0) + archive[name].astype(np.float64)
+                    total[key] = total.get(key, 0.0) + array.astype(np.float64)
     return {key: (value / len(paths)).astype(np.float32) for key, value in total.items()}
 
 

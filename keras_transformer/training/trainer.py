@@ -134,6 +134,8 @@ class Run:
         saving = Checkpointing(
             start, self.checkpoints, states, validation=validation, config=train, enabled=self.is_chief
         )
+        saving.set_model(self.trainee)
+        saving.catch_up()
         logging = Logging(start, journal, train.log_steps)
         if start < train.steps and not validation.is_out_of_patience:
             self.warm_up()

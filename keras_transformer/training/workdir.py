@@ -74,7 +74,7 @@ class Workdir:
     @property
     def has_begun(self) -> bool:
         """Whether there is a step or a model that the configuration must fit to."""
-        return self.model_path.exists() or bool(Checkpoints(self.checkpoints).newest_first())
+        return self.model_path.exists() or bool(Checkpoints(self.checkpoints).all())
 
     def claim(self, config: Config) -> list[str]:
         """Writes the configuration, or compares it with that of the run so far; -> what has changed, and may."""

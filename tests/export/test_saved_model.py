@@ -46,10 +46,9 @@ def test_requests_to_warm_up_and_metadata_are_there_when_the_version_is_checked(
     assert seen == ["metadata.json", "tf_serving_warmup_requests"]
 
 
-@pytest.mark.parametrize("most", [1, 3, 20])
-def test_what_a_server_does_not_read_is_not_compared(finished_run, tmp_path, most):
-    path = export_saved_model(finished_run, tmp_path, max_input_bytes=most)
-    assert json.loads((path / "assets.extra" / "metadata.json").read_text())["limits"]["max_input_bytes"] == most
+def test_what_a_server_does_not_read_is_not_compared(finished_run, tmp_path):
+    path = export_saved_model(finished_run, tmp_path, max_input_bytes=3)
+    assert json.loads((path / "assets.extra" / "metadata.json").read_text())["limits"]["max_input_bytes"] == 3
 
 
 @pytest.mark.parametrize(

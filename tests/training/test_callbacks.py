@@ -142,6 +142,16 @@ def test_checkpoints_come_by_steps_and_at_the_end_and_where_the_bleu_is_best():
     ]
 
 
+@pytest.mark.parametrize("start, written", [(0, []), (59, []), (60, [(60, "regular")]), (100, [(100, "regular")])])
+def test_what_a_kill_after_the_best_checkpoint_left_out_is_made_up_for(start, written):
+    judged, saver = validation([], every=1000), Saver()
+    config = TrainConfig(steps=100, checkpoint_steps=30)
+    callback = Checkpointing(start, saver, {"validation": judged}, validation=judged, config=config)
+    callback.set_model(judged.model)
+    callback.catch_up()
+    assert saver.saved == written
+
+
 def test_checkpoints_come_by_minutes(monkeypatch):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("keras_transformer.training.callbacks.time.monotonic", lambda: clock.now)

@@ -63,6 +63,14 @@ def test_bleu_and_samples_are_of_the_texts(judge):
     assert "the small line number 1" in verdict.describe()
 
 
+def test_what_it_judges_on_has_a_name_of_its_own(judge):
+    def name_of(texts, **scoring):
+        return Judge(judge.translator, judge.plan, texts, label_smoothing=0.1, scoring=scoring).judged_on
+
+    names = [name_of(TEXTS), name_of(TEXTS[1:]), name_of(TEXTS, lowercase=True), name_of(TEXTS[::-1])]
+    assert len(set(names)) == 4 and names[0] == judge.judged_on
+
+
 def test_without_texts_the_loss_still_counts(judge):
     judge.texts = []
     judge.translator.translate = lambda sources: []
