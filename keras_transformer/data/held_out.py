@@ -29,7 +29,7 @@ NOTHING = HeldOut(0, -1)
 
 
 def choose_held_out(pairs: Iterable[Pair], most: int) -> HeldOut:
-    """Reads all pairs once. At most `most` of them and one in SHARE are taken, but at least one source, if they differ."""
+    """Reads all pairs once. At most `most` and one in SHARE are taken, but at least one source, if there are two."""
     numbers, largest, num_pairs = {}, [], 0  # translations of the sources of the `most` + 1 smallest digests; a heap
     for source, _ in pairs:
         num_pairs += 1
