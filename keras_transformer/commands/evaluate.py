@@ -53,6 +53,8 @@ def evaluate(options):
     """-> Evaluation, the lines that it is about, the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 
+    if not (options.source and options.hypotheses):
+        options.workdir = options.workdir or WORKDIR  # files alone need no run
     sources, references, data = _test_set(options)
     settings = dict(data.scoring)
     if options.lowercase:
@@ -77,10 +79,7 @@ def _test_set(options):
     from keras_transformer.data.sources import evaluation_corpus, read_pairs
     from keras_transformer.training.workdir import Workdir
 
-    data = DataConfig()
-    if options.workdir or not (options.source and options.hypotheses):
-        options.workdir = options.workdir or WORKDIR
-        data = Workdir(options.workdir).load_config().data
+    data = Workdir(options.workdir).load_config().data if options.workdir else DataConfig()
     if options.source:
         return list(read_lines(options.source)), list(read_lines(options.reference)), data
     test = evaluation_corpus(data)
