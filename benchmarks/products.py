@@ -1,0 +1,101 @@
+"""Target tokens a second, were a step of training nothing but its products of matrices.
+
+python benchmarks/products.py                                        # T1 T2
+python benchmarks/training.py --peer "its products alone=python benchmarks/products.py --work {work}"
+
+All products of forward, and the gradients of both sides of each, made as the model makes them, in one program of XLA's.
+None waits for another, as those of a model do. What the step takes longer is the rest of it.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import measure
+import tensorflow as tf
+import works
+
+from keras_transformer import Transformer
+from keras_transformer.layers.dense import narrowing_product
+
+
+class Product(NamedTuple):
+    """left x right; the gradients of both are two products more."""
+
+    function: Callable
+    left: tf.Tensor
+    right: tf.Tensor
+
+
+def forward_products(work, sizes) -> Iterator[Product]:
+    """Every product of a forward pass, with rows that are random numbers."""
+    batch, length = work.batch, work.target_length
+    assert work.source_length == length, "encoder and decoder have equally many rows here"
+    model = Transformer(**sizes)
+    config, heads = model.config, (batch, model.config.num_heads)
+    for kernel in (v.value for v in model.trainable_variables if v.path.endswith("/kernel")):
+        depth, columns = kernel.shape
+        yield Product(narrowing_product if depth > columns else tf.matmul, normal(batch * length, depth), kernel)
+    for _ in range(config.num_encoder_layers + 2 * config.num_decoder_layers):
+        keys = normal(*heads, length, config.key_width)
+        yield Product(partial(tf.matmul, transpose_b=True), normal(*heads, length, config.key_width), keys)
+        yield Product(tf.matmul, normal(*heads, length, length), normal(*heads, length, config.value_width))
+    vocabulary = model.output_embedding.embeddings.value
+    yield Product(partial(tf.matmul, transpose_b=True), normal(batch * length, config.d_model), vocabulary)
+
+
+def normal(*shape):
+    return tf.random.normal(shape)
+
+
+def program(products):
+    """The function that makes them all. -> results, their gradients by both sides, where the results stand for dy"""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step():
+        operands = [(tf.identity(left), tf.identity(right)) for _, left, right in products]
+        with tf.GradientTape() as tape:
+            tape.watch(operands)
+            results = [product.function(*pair) for product, pair in zip(products, operands, strict=True)]
+        return results, tape.gradient(results, operands, output_gradients=results)
+
+    return step
+
+
+def steps(work, sizes):
+    """A function that makes the products of so many steps."""
+    step = program(list(forward_products(work, sizes)))
+
+    def make(number):
+        for _ in range(number):
+            results, _ = step()
+        results[-1][0, 0].numpy()
+
+    return make
+
+
+def main():
+    parser = measure.command_line(__doc__)
+    measure.add_works(parser, works.names(works.Training))
+    options = parser.parse_args()
+    for name in options.work:
+        run(name, options)
+
+
+def run(name, options):
+    work = works.WORKS[name]
+    make = steps(work, works.MODELS[work.model])
+    first_step = measure.timed(lambda: make(1))
+
+    def repeat():
+        return work.steps * work.amount / measure.timed(lambda: make(work.steps))
+
+    measure.measure(name, f"{work.unit}/s", repeat, options, first_step_s=round(first_step, 2))
+
+
+if __name__ == "__main__":
+    main()
