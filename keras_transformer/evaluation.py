@@ -19,6 +19,7 @@ import os
 import platform
 import time
 import typing
+from datetime import date
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -28,6 +29,7 @@ from keras_transformer.bootstrap import Counts, count, middle
 from keras_transformer.suspicion import Example, suspicion
 
 TOKENIZE = BLEU.TOKENIZER_DEFAULT  # 13a
+NUM_BOOTSTRAP, SEED = 1000, 12345  # resamples, and where their numbers come from: as sacreBLEU has them
 EDGES = (5, 10, 15, 20, 30, 50)  # longest sources of the classes of `by_length`, in words
 
 
@@ -111,7 +113,9 @@ class Evaluation:
         return _restore(cls, json.loads(text))
 
 
-def score(hypotheses, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=1000, seed=12345) -> Scores:
+def score(
+    hypotheses, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=NUM_BOOTSTRAP, seed=SEED
+) -> Scores:
     """BLEU, chrF and TER as sacreBLEU's command line has them, with 95 % intervals.
 
     Args:
@@ -120,7 +124,7 @@ def score(hypotheses, references, *, lowercase=False, tokenize=TOKENIZE, num_boo
         tokenize: what BLEU counts, by sacreBLEU's names: "13a", "intl", "zh", "char", or "none" for text that is
             tokenised already, as published tables of tokenised BLEU have it.
         num_bootstrap: resamples for the intervals; 0 leaves them out.
-        seed: of the resamples; 12345 is sacreBLEU's.
+        seed: of the resamples.
     """
     _check_lines(hypotheses=hypotheses, references=references)
     metrics = _metrics(lowercase, tokenize, force=tokenize == "none")
@@ -155,8 +159,8 @@ def by_length(
     *,
     lowercase=False,
     tokenize=TOKENIZE,
-    num_bootstrap=1000,
-    seed=12345,
+    num_bootstrap=NUM_BOOTSTRAP,
+    seed=SEED,
 ) -> tuple[LengthClass, ...]:
     """BLEU by the number of words of the source; classes without a sentence are left out.
 
@@ -185,7 +189,7 @@ def by_length(
 
 
 def compare(
-    hypotheses, other, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=1000, seed=12345
+    hypotheses, other, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=NUM_BOOTSTRAP, seed=SEED
 ) -> tuple[Difference, ...]:
     """The paired bootstrap (Koehn, 2004): both outputs are scored on the same resamples. BLEU, chrF and TER.
 
@@ -247,13 +251,19 @@ def evaluate(
     )
 
 
-def evaluate_translator(translator, sources, references, *, title="Evaluation", **options):
+def provenance(test_set) -> dict[str, str]:
+    """The lines of a report that say where it comes from."""
+    return {"test set": test_set, "date": date.today().isoformat()}
+
+
+def evaluate_translator(translator, sources, references, *, title="Evaluation", test_set="", **options):
     """Translates the sources and evaluates the translations -> Evaluation, translations
 
     Args:
         translator: a `Translator`.
         sources, references: lists of strings of one length.
         title: of the report.
+        test_set: what the report calls it.
         **options: those of `evaluate`, but for `about`.
     """
     other = options.get("other")
@@ -268,6 +278,7 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
         sentences_per_second=len(sources) / seconds,
         tokens_per_second=num_tokens / seconds,
         details={
+            **provenance(test_set),
             "model": f"{translator.model.count_params():,} parameters",
             "search": f"beam {translator.decode.beam_width}, alpha {translator.decode.alpha}",
             "timing": "building the graph is included in the speed",

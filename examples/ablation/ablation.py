@@ -6,7 +6,7 @@ r"""What each choice of the Multi30k recipe is worth: one change at a time, some
 
 Every row is the recipe with one change (CHANGES), trained by train_keras.py in WORKDIR/ROW-SEED and scored by
 keras-transformer evaluate on the validation and the test set. The same command again goes on where it was: what has
-its scores is not touched. Results: WORKDIR/ablation.md and ablation.json.
+its scores is not touched. Results, of the rows and seeds that are asked for: WORKDIR/ablation.md and ablation.json.
 """
 
 import argparse
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import ROOT, run_logged
 
-from keras_transformer.config import Config
+from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.records import write_json, write_text
 from keras_transformer.recipes import load_recipe
 from keras_transformer.training.workdir import differences
@@ -66,6 +66,10 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if not 1 <= len(set(options.seeds)) == len(options.seeds) <= max(T_95):
         parser.error(f"--seeds takes one to {max(T_95)} different numbers. Received: {options.seeds}.")
+    try:
+        load_recipe(RECIPE, options.set)
+    except ConfigError as error:
+        parser.error(str(error))
     return options
 
 

@@ -21,6 +21,9 @@ def main(arguments=None):
     parser.add_argument("--to", metavar="FOLDER", required=True, help="for train.lc.norm.tok.fr and so on")
     parser.add_argument("--languages", nargs="+", default=["en", "fr"])
     options = parser.parse_args(arguments)
+    for path in (Path(options.raw) / f"{split}.{language}" for language in options.languages for split in SPLITS):
+        if not path.is_file():
+            parser.error(f"--from must hold {path.name}. Received: {path}, which is no file.")
     folder = Path(options.to)
     folder.mkdir(parents=True, exist_ok=True)
     for language in options.languages:

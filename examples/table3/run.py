@@ -21,12 +21,15 @@ from pathlib import Path
 
 from comparison import markdown
 from paper import FACTORS, ROWS, cost, scaled
-from row import TOKENS_PER_BATCH, is_finished, result, run_logged, train, training_command
+from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, train, training_command
 
+from keras_transformer.config import ConfigError
 from keras_transformer.data.records import write_json, write_text
+from keras_transformer.recipes import load_recipe
 
 TIMED_STEPS = 30  # of base, where --steps is not given
 FEWEST_STEPS = 100  # less is no training
+OWN = "preset", "model.", "data.train", "data.valid", "train.steps", "train.seed", "train.label_smoothing"  # of a row
 
 
 def main(arguments=None):
@@ -36,14 +39,13 @@ def main(arguments=None):
     plan = make_plan(options, workdir)
     names = chosen(options)
     print(f"{len(names)} rows of {plan['steps']:,} steps in {workdir}", flush=True)
-    results = []
     for name in names:
         began, is_new = time.monotonic(), not is_finished(workdir / name)
         if is_new:
             train(name, plan, workdir)
-        results.append(result(name, workdir))
+        results = [result(each, workdir) for each in ROWS if is_finished(workdir / each)]  # also of earlier calls
         report = write(results, plan, workdir)
-        print(line(results[-1], time.monotonic() - began if is_new else None), flush=True)
+        print(line(result(name, workdir), time.monotonic() - began if is_new else None), flush=True)
     print(f"\n{report}")
     return 0
 
@@ -54,14 +56,20 @@ def parse(arguments):
     parser.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), default=["en", "de"])
     parser.add_argument("--workdir", metavar="FOLDER", default="runs/table3", help="%(default)s")
     parser.add_argument("--minutes", type=float, default=600, help="for everything, about (%(default)s)")
-    parser.add_argument("--steps", type=int, help="of every row, instead of --minutes")
+    parser.add_argument("--steps", type=int, metavar="N", help="of every row, instead of --minutes")
     parser.add_argument("--factor", type=int, choices=FACTORS, default=4, help="widths are divided by it (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="the same for every row (%(default)s)")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW", help="some rows; base always is one")
     parser.add_argument("--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="for every row")
     options = parser.parse_args(arguments)
-    if any(setting.startswith(("model.", "preset")) for setting in options.set):
-        parser.error("--set cannot change the model: that is what the rows are about.")
+    if options.steps is not None and options.steps < 1:
+        parser.error(f"--steps must be at least 1. Received: {options.steps}.")
+    if taken := [setting for setting in options.set if setting.startswith(OWN)]:
+        parser.error(f"--set cannot change what makes a row, or what all rows have in common. Received: {taken[0]}.")
+    try:
+        load_recipe(None, options.set)
+    except ConfigError as error:
+        parser.error(str(error))
     return options
 
 
@@ -83,6 +91,9 @@ def make_plan(options, workdir) -> dict:
         if differing := [name for name in asked if asked[name] != kept[name]]:
             raise SystemExit(f"{path} was made with another {', '.join(differing)}: give that, or another --workdir.")
         return kept
+    for file in (file for split in ("train", "valid") for file in files(plan, split)):
+        if not Path(file).is_file():
+            raise SystemExit(f"--data must hold {Path(file).name}. Received: {file}, which is no file.")
     plan["steps"] = options.steps or steps_within(options, plan, workdir)
     write_json(path, plan)
     return plan

@@ -29,16 +29,21 @@ def main(arguments=None):
     parser.add_argument("--to", metavar="FOLDER", required=True, help="an empty folder, or a new one")
     options = parser.parse_args(arguments)
     run, folder = Workdir(options.workdir), Path(options.to)
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
+    if not run.model_path.is_file():
+        parser.error(f"--workdir must be a finished run, with a model.keras. Received: {run.path}, which has none.")
+    if folder.exists() and any(folder.iterdir()):
         parser.error(f"--to must be an empty folder. Received: {folder}, which is not.")
+    folder.mkdir(parents=True, exist_ok=True)
     config = run.load_config().to_dict()
+    config["data"]["test"] = None  # it is not in the folder
     pack(run.model_path, folder / "model.keras")
     write_json(folder / "config.json", without_folders({key: config[key] for key in ("data", "model", "decode")}))
     for path in run.path.glob("*.model"):  # one tokenizer, or two
         shutil.copy(path, folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"{folder}: {size:,} bytes")
+    print(
+        f"{folder}: {size:,} bytes" + (f", more than the {LARGEST:,} that a repository should take" * (size > LARGEST))
+    )
     return int(size > LARGEST)
 
 

@@ -11,6 +11,8 @@ import argparse
 import hashlib
 from pathlib import Path
 
+from keras_transformer.data.sources import DataError, read_lines
+
 NUM_HELD_OUT = 1500  # pairs of valid and of test each
 
 
@@ -19,14 +21,28 @@ def main(arguments=None):
     parser.add_argument("--from", dest="pairs", metavar="FILE", required=True, help="deu.txt")
     parser.add_argument("--to", metavar="FOLDER", required=True, help="for train.en, train.de, valid.en and so on")
     options = parser.parse_args(arguments)
-    lines = Path(options.pairs).read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
+    try:
+        pairs = list(read(Path(options.pairs)))
+    except DataError as error:
+        parser.error(str(error))
+    parts = split(pairs, NUM_HELD_OUT)
+    if not parts["train"]:
+        parser.error(f"--from must hold more than {2 * NUM_HELD_OUT:,} sentences. Received: {len(pairs):,} pairs.")
     folder = Path(options.to)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, pairs in split([tuple(line.split("\t")[:2]) for line in lines], NUM_HELD_OUT).items():
+    for name, pairs in parts.items():
         for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             text = "".join(f"{sentence}\n" for sentence in side)
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8", newline="\n")
         print(f"{name}: {len(pairs):,} pairs")
+
+
+def read(path):
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t")
+        if len(columns) < 2:
+            raise DataError(f"{path}, line {number}: expected two columns and a tab between. Received: {line!r:.80}.")
+        yield columns[0], columns[1]
 
 
 def split(pairs, num_held_out):

@@ -31,6 +31,12 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
+    if options.set and options.hypotheses:
+        raise ValueError("--set changes how is translated, and --hypotheses are translations. Received: both.")
+    if bool(options.source) != bool(options.reference):
+        raise ValueError("--source and --reference belong together. Received: one of them.")
+    if not (options.source and options.hypotheses):
+        options.workdir = options.workdir or WORKDIR  # files alone need no run
     _check_outputs(options)
     evaluation, hypotheses, translator = evaluate(options)
     print(evaluation.to_text())
@@ -40,21 +46,32 @@ def run(options) -> int:
 
 def _check_outputs(options):
     """An error where something could not be written, before the work and not after it."""
-    inputs = (options.source, options.reference, options.hypotheses, options.other)
+    inputs = [options.source, options.reference, options.hypotheses, options.other, *_files_of_run(options)]
     for path in (options.output, options.json, options.html):
         if path is not None:
             check_output(path, *inputs)
-    outputs = [Path(path).absolute() for path in (options.output, options.json, options.html) if path]
+    outputs = [Path(path).resolve() for path in (options.output, options.json, options.html) if path]
     if len(set(outputs)) < len(outputs):
         raise ValueError("--output, --json and --html must be different files. Received: one for two of them.")
+
+
+def _files_of_run(options) -> list:
+    """What is read of the run, and what it needs later."""
+    if not options.workdir:
+        return []
+    from keras_transformer.data.sources import files
+    from keras_transformer.training.workdir import Workdir
+
+    run = Workdir(options.workdir)
+    data = run.load_config().data
+    text = [path for corpus in (data.train, data.valid, data.test) if corpus for path in files(corpus)]
+    return [run.config_path, run.model_path, run.metadata_path, run.log_path, *run.path.glob("*.model"), *text]
 
 
 def evaluate(options):
     """-> Evaluation, the lines that it is about, the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 
-    if not (options.source and options.hypotheses):
-        options.workdir = options.workdir or WORKDIR  # files alone need no run
     sources, references, data = _test_set(options)
     settings = dict(data.scoring)
     if options.lowercase:
@@ -63,19 +80,18 @@ def evaluate(options):
         settings["tokenize"] = options.tokenize
     settings["other"] = list(read_lines(options.other)) if options.other else None
     title = f"Evaluation of {options.hypotheses or options.workdir}"
+    test_set = f"{options.source} and {options.reference}" if options.source else f"that of {options.workdir}"
     if options.hypotheses:
         hypotheses = list(read_lines(options.hypotheses))
-        about = evaluation.About(title=title)
+        about = evaluation.About(title=title, details=evaluation.provenance(test_set))
         return evaluation.evaluate(sources, hypotheses, references, about=about, **settings), hypotheses, None
     translator = load_translator(options, xla=False)  # figures that do not depend on when XLA begins to pay
-    found = evaluation.evaluate_translator(translator, sources, references, title=title, **settings)
+    found = evaluation.evaluate_translator(translator, sources, references, title=title, test_set=test_set, **settings)
     return *found, translator
 
 
 def _test_set(options):
     """-> sources, references, the `DataConfig` that says how they are scored: that of the run, where there is one"""
-    if bool(options.source) != bool(options.reference):
-        raise ValueError("--source and --reference belong together. Received: one of them.")
     from keras_transformer.data.sources import evaluation_corpus, read_pairs
     from keras_transformer.training.workdir import Workdir
 

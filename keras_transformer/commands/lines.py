@@ -87,12 +87,18 @@ def open_output(path, *inputs):
 
 
 def check_output(path, *inputs):
-    """An error where `path` could not be written, or is one of the inputs."""
+    """An error where `path` could not be written, or is one of the inputs. Changes nothing."""
+    existed = Path(path).exists()
     for other in inputs:
-        if other and Path(path).exists() and Path(other).exists() and Path(path).samefile(other):
-            raise ValueError(f"The output must be another file than the input. Received: {path} for both.")
-    with open(path, "ab"):  # nothing is lost by that
-        pass
+        if other and existed and Path(other).exists() and Path(path).samefile(other):
+            raise ValueError(f"The output must be another file than what is read. Received: {path} for both.")
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise ValueError(f"Expected an output that can be written. Received: {path}: {error.strerror}.") from error
+    if not existed:
+        Path(path).unlink()
 
 
 def count_lines(path) -> int | None:

@@ -60,17 +60,17 @@ def attention_of_sentence(maps, source_pieces, target_pieces, path, layer=-1, ti
         _mean_of_heads(weights, rows, columns, layer)
         for weights, (_, (_, rows), (_, columns)) in zip(maps, parts, strict=True)
     ]
-    highest = max(mean.max() for mean in means)
     source, target = _inches(source_pieces), _inches(target_pieces)
     figure = new_figure(2 * source + target + 3.9, max(source, target) + 1.6, title)
     grid = figure.add_gridspec(1, 3, width_ratios=(source, target, source))
+    which = "mean of layers, heads" if layer is None else "mean of heads"
     panels = []
     for i, (mean, (name, (down, rows), (across, columns))) in enumerate(zip(means, parts, strict=True)):
         panels.append(figure.add_subplot(grid[i]))
-        _map(panels[-1], mean, rows, columns, highest)
+        _map(panels[-1], mean, rows, columns, mean.max())  # a scale of its own: a decoder's first step has only <s>
         panels[-1].set(title=name, ylabel=down, xlabel=across)
-    which = "mean of layers, heads" if layer is None else "mean of heads"
-    _colour_bar(figure, panels, f"attention weight, {which}")
+    for panel in panels:
+        _colour_bar(figure, [panel], f"attention weight, {which}" if panel is panels[-1] else "")
     save(figure, path)
 
 

@@ -72,7 +72,9 @@ def _test(run):
         return None
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     title, translator, scoring = f"Evaluation of {run.workdir.path}", run.judge.translator, run.config.data.scoring
-    found, _ = evaluation.evaluate_translator(translator, sources, references, title=title, **scoring)
+    found, _ = evaluation.evaluate_translator(
+        translator, sources, references, title=title, test_set="that of the run", **scoring
+    )
     seconds = len(pairs) / found.about.sentences_per_second
     run.report(f"Test set, {len(pairs)} sentences, translated in {duration(seconds)}:")
     for score in (found.scores.bleu, found.scores.chrf, found.scores.ter):

@@ -59,7 +59,35 @@ def test_nothing_is_written_over_what_is_read(files, capsys):
         assert "another file" in capsys.readouterr().err
     assert (files / "source").read_text() == before
     assert run(*arguments, "--json", files / "nowhere" / "x") == 1
-    assert "BLEU" not in capsys.readouterr().out  # said before the work
+    told = capsys.readouterr()
+    assert "BLEU" not in told.out and "can be written" in told.err  # said before the work
+    assert run(*arguments, "--html", files / "page", "--json", files / ".." / files.name / "page") == 1
+    assert "different files" in capsys.readouterr().err
+    assert not (files / "page").exists()
+
+
+def test_nothing_is_written_over_what_a_run_needs(finished_run, files, capsys):
+    folder = shutil.copytree(finished_run, files / "run", ignore=shutil.ignore_patterns("data", "checkpoints"))
+    config = json.loads((folder / "config.json").read_text())
+    config["data"]["test"] = [str(files / "source"), str(files / "reference")]
+    (folder / "config.json").write_text(json.dumps(config))
+    needed = [folder / "config.json", folder / "model.keras", folder / "tokenizer.model", files / "reference"]
+    before = [path.read_bytes() for path in needed]
+    for path in needed:
+        assert run("--workdir", folder, "--hypotheses", files / "good", "--output", path) == 1
+        assert "what is read" in capsys.readouterr().err
+    assert [path.read_bytes() for path in needed] == before
+
+
+def test_what_fails_leaves_no_file_behind(finished_run, files, capsys):
+    page = files / "page"
+    assert run("--workdir", files / "nowhere", "--html", page) == 1
+    assert run("--workdir", finished_run, "--set", "decode.nonsense=1", "--html", page) == 2
+    assert (
+        run("--workdir", finished_run, "--hypotheses", files / "good", "--set", "decode.alpha=1", "--html", page) == 1
+    )
+    assert "--set changes how" in capsys.readouterr().err
+    assert not page.exists()
 
 
 def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import load_recipe, preset
-from keras_transformer.__main__ import COMMANDS
+from keras_transformer.__main__ import COMMANDS, main
 from keras_transformer.translator import Translator
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +101,36 @@ def test_data_is_not_part_of_the_repository():
     assert "/data" in (ROOT / ".gitignore").read_text().split("\n")
 
 
+# --- WMT 2014
+
+# The paper: Sections 5.1 to 5.4 and 6.1, and Table 3.
+EN_DE = {
+    "model": dict(
+        num_encoder_layers=6, num_decoder_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1, norm="post"
+    ),
+    "data": dict(tokenizer="bpe", vocab_size=37_000, shared_vocab=True, subword_sampling=0.0),
+    "train": dict(
+        steps=100_000, tokens_per_batch=25_000, optimizer="adam", warmup_steps=4000, learning_rate_scale=1.0,
+        cooldown_steps=0, label_smoothing=0.1, clip_norm=None, ema_decay=None, checkpoint_minutes=10.0,
+        checkpoint_steps=None, average_checkpoints=5,
+    ),
+    "decode": dict(beam_width=4, alpha=0.6, extra_length=50),
+}  # fmt: skip
+EN_FR = {
+    "model": EN_DE["model"] | dict(d_model=1024, d_ff=4096, num_heads=16, dropout=0.1),
+    "data": EN_DE["data"] | dict(tokenizer="unigram", vocab_size=32_000),
+    "train": EN_DE["train"] | dict(steps=300_000, average_checkpoints=20),
+    "decode": EN_DE["decode"],
+}
+
+
+@pytest.mark.parametrize(("name", "paper"), [("en_de", EN_DE), ("en_fr", EN_FR)])
+def test_the_recipes_of_wmt14_are_the_papers_settings(name, paper):
+    recipe = load_recipe(ROOT / f"examples/wmt14_{name}/recipe.toml").to_dict()
+    found = {section: {field: recipe[section][field] for field in fields} for section, fields in paper.items()}
+    assert found == paper
+
+
 # --- Tatoeba
 
 
@@ -152,11 +182,40 @@ def test_a_packed_run_is_a_small_translator_that_knows_nothing_of_its_machine(fi
     assert "must be an empty folder" in capsys.readouterr().err
 
 
-def test_the_translator_in_the_repository_is_small_and_translates():
+def test_the_translator_in_the_repository_is_small_and_translates(capsys):
     folder = ROOT / "examples/tatoeba_en_de/model"
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 8_000_000
     found = Translator.load(folder).translate(["Good morning.", "Where is the station?"])
     assert found == ["Guten Morgen!", "Wo ist der Bahnhof?"]
+    assert main(["evaluate", "--workdir", str(folder)]) == 1  # its test set is elsewhere
+    assert "Give --source and --reference" in capsys.readouterr().err
+
+
+def refusal(script, capsys, *arguments):
+    """What a script says of a call that it refuses."""
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(ROOT / "examples" / script))["main"](list(map(str, arguments)))
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_wrong_calls_are_refused_in_one_line_and_leave_nothing(tmp_path, capsys):
+    out = tmp_path / "out"
+    for text, said in (
+        (None, "readable text file"),
+        ("", "more than 3,000"),
+        ("one column\n", "column"),
+        ("a\tb\n", "1 pairs"),
+    ):
+        if text is not None:
+            (tmp_path / "pairs").write_text(text)
+        assert said in refusal("tatoeba_en_de/split.py", capsys, "--from", tmp_path / "pairs", "--to", out)
+    assert "finished run" in refusal("tatoeba_en_de/pack.py", capsys, "--workdir", tmp_path, "--to", out)
+    assert "train.xx" in refusal(
+        "multi30k_en_fr/tokenise.py", capsys, "--from", tmp_path, "--to", out, "--languages", "xx"
+    )
+    assert "nonsense" in refusal("ablation/ablation.py", capsys, "--workdir", out, "--set", "train.nonsense=1")
+    assert not out.exists()
 
 
 # --- Multi30k

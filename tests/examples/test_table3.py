@@ -184,10 +184,21 @@ def test_the_settings_of_a_row_are_on_its_command_line(tmp_path):
     assert 'data.valid=["/data/valid.en", "/data/valid.de"]' in words and words[-1] == "train.xla=false"
 
 
-def test_the_model_cannot_be_set(capsys):
-    with pytest.raises(SystemExit):
-        run.main(["--data", "x", "--set", "model.d_model=8"])
-    assert "cannot change the model" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--set", "model.d_model=8"], "Received: model.d_model=8"),
+        (["--set", "train.xla=false", "--set", "train.label_smoothing=0.3"], "Received: train.label_smoothing=0.3"),
+        (["--set", "train.nonsense=1"], "nonsense"),
+        (["--steps", "0"], "at least 1"),
+        ([], "must hold train.en"),
+    ],
+)
+def test_a_wrong_call_leaves_no_plan(wrong, said, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run.main(["--data", str(tmp_path), "--workdir", str(tmp_path / "work"), "--steps", "9", *wrong])
+    assert said in capsys.readouterr().err + str(stopped.value)
+    assert not (tmp_path / "work" / "plan.json").exists()
 
 
 def test_a_finished_row_is_not_touched_and_the_plan_is_kept(tmp_path, monkeypatch, capsys):
@@ -204,6 +215,8 @@ def test_a_finished_row_is_not_touched_and_the_plan_is_kept(tmp_path, monkeypatc
     assert said.count("was there") == 2 and "-2.0 (-3.0 to -1.0)" in said
     assert json.loads((workdir / "table3.json").read_text())["rows"] == RESULTS[:2]
     assert (workdir / "table3.md").read_text() in said
+    assert run.main([*command[:-2], "--rows", "base"]) == 0  # fewer rows: what is finished stays in the table
+    assert json.loads((workdir / "table3.json").read_text())["rows"] == RESULTS[:2]
     for other in (["--steps", "8"], ["--seed", "2"], ["--set", "train.xla=false"]):
         with pytest.raises(SystemExit, match="was made with another"):
             run.main([*command, *other])
