@@ -203,9 +203,9 @@ def test_wrong_calls_are_refused_in_one_line_and_leave_nothing(tmp_path, capsys)
     out = tmp_path / "out"
     for text, said in (
         (None, "readable text file"),
-        ("", "more than 3,000"),
+        ("", "an empty file"),
         ("one column\n", "column"),
-        ("a\tb\n", "1 pairs"),
+        ("a\tb\n", "more than 3,000 sentences"),
     ):
         if text is not None:
             (tmp_path / "pairs").write_text(text)
