@@ -95,6 +95,9 @@ def main():
     parser.add_argument("--most", type=int, default=math.inf, help="leave out what is larger")
     parser.add_argument("--picture", help="a PNG of what was measured")
     options = parser.parse_args()
+    for axis in options.axis:
+        if options.most < min(AXES[axis].values):
+            parser.error(f"--most must leave something of {axis}. Received: {options.most}.")
     records = []
     # A process each: replicas must be there before TensorFlow looks at its devices, and points shall be independent.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:

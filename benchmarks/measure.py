@@ -7,7 +7,8 @@ repeat and returns its rate, and whoever measures says when. Another program tak
     it reads   a line                for every repeat
     it prints  {"rate": 12.3}        and ends with its standard input
 
-decoding.py, training.py and limit.py are such programs themselves when the environment variable BENCH_PAIRED is set.
+decoding.py, training.py, products.py and limit.py are such programs themselves when the environment variable
+BENCH_PAIRED is set.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import os
 import platform
 import resource
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,7 @@ PAIRED = "BENCH_PAIRED"
 def command_line(description: str) -> argparse.ArgumentParser:
     """What every script here can be told."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="of every figure (%(default)s)")
+    parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="of every figure (%(default)s)")
     return parser
 
 
@@ -42,10 +44,23 @@ def add_works(parser: argparse.ArgumentParser, names: list[str]):
         "--peer",
         action="append",
         default=[],
-        type=lambda text: tuple(text.split("=", 1)),
+        type=_peer,
         metavar="NAME=COMMAND",
         help="a program that does the same work, measured in alternation; {work} in it is the name of the work",
     )
+
+
+def _positive(text):
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1. Received: {number}")
+    return number
+
+
+def _peer(text):
+    name, equals, command = text.partition("=")
+    if not equals or shutil.which(next(iter(shlex.split(command)), "")) is None:
+        raise argparse.ArgumentTypeError(f"must be NAME=COMMAND, and the command must exist. Received: {text}")
+    return name, command
 
 
 def measure(name: str, unit: str, repeat: Callable[[], float], options, **about):

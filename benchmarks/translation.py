@@ -32,6 +32,8 @@ def main():
     parser.add_argument("--input", type=Path, help="text, repeated as often as needed; without it the built-in grammar")
     parser.add_argument("--lines", type=int, nargs="+", default=[4000, 40_000], help="of the files (%(default)s)")
     options = parser.parse_args()
+    if not (options.workdir / "model.keras").is_file():
+        parser.error(f"--workdir must be a finished run. Received: {options.workdir}, which has no model.keras.")
     with tempfile.TemporaryDirectory() as folder:
         files = [write(Path(folder, f"{number}.txt"), options.input, number) for number in options.lines]
         first = [first_line(options.workdir) for _ in range(options.repeats)]
@@ -66,7 +68,10 @@ def first_line(workdir):
     with subprocess.Popen(command(workdir, "--buffer-lines", 1), **pipes) as process:
         process.stdin.write(b"Anna sleeps.\n")
         process.stdin.flush()
-        assert process.stdout.readline().endswith(b"\n")
+        if not process.stdout.readline():
+            raise SystemExit(
+                f"{workdir} must be a finished run. Received: exit code {process.wait()} of a translation."
+            )
         seconds = time.perf_counter() - began
         process.stdin.close()
     return seconds

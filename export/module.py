@@ -10,8 +10,9 @@
     translate_xla     text                       -> translation, score; only where it is asked for
 
 Everything without a shape is (B,). A request is answered together with those of strangers, so no request may be an
-error: text becomes valid UTF-8, what is too long is cut, ids that do not exist become <unk>. Blank text has the
-translation "" with score 0. Nothing is compiled with XLA, which TF Serving switches off, but for `translate_xla`.
+error: text becomes valid UTF-8, what is too long is cut, ids that do not exist become <unk>. Text that is blank, or of
+which no piece comes, has the translation "" with score 0. Nothing is compiled with XLA, which TF Serving switches off,
+but for `translate_xla`.
 """
 
 import dataclasses
@@ -185,10 +186,11 @@ class ServingTranslator(tf.Module):
         return tf.where(too_long, tf.strings.regex_replace(text, BROKEN_END, ""), text)
 
     def _source_ids(self, text):
-        """(B,) -> (B, S); a blank text has no ids at all"""
+        """(B,) -> (B, S); a blank text has no ids at all, be it of spaces or of what no piece comes of"""
         text = self._clean(text)
-        is_blank = tf.strings.regex_full_match(text, BLANK)  # (B,)
-        return tf.where(is_blank[:, None], PAD_ID, self._encode(self.source_tokenizer, text))
+        ids = self._encode(self.source_tokenizer, text)
+        is_blank = tf.strings.regex_full_match(text, BLANK) | tf.reduce_all((ids == PAD_ID) | (ids == EOS_ID), axis=1)
+        return tf.where(is_blank[:, None], PAD_ID, ids)
 
     def _pair_ids(self, source, target):
         """The ids of pairs to be scored; here a blank text is an empty sentence. -> (B, S), (B, T)"""

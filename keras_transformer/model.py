@@ -217,7 +217,7 @@ class Transformer(keras.Model):
 
     # --- the parts of the pass
 
-    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, past=None, index=None, left_rows=0):
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, *, past=None, index=None, left_rows=0):
         vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []

@@ -106,7 +106,7 @@ class Translator:
     # --- what can be asked
 
     def translate(self, texts: Iterable[str]) -> list[str]:
-        """The best translation of every text, in order. A text of nothing but blanks is translated as ""."""
+        """The best translation of every text, in order. A text of which no piece comes is translated as ""."""
         return [translations[0].text for translations in self.translate_nbest(texts, num_hypotheses=1)]
 
     def translate_nbest(self, texts: Iterable[str], num_hypotheses: int) -> list[list[Translation]]:
@@ -207,9 +207,10 @@ class Translator:
         `rows` are the texts that the rows of ids stand for; `ahead` is how many more batches of their shape there are.
         """
         found = [[Translation("", 0.0, 0.0, [])] for _ in texts]
-        full = np.array([i for i, text in enumerate(texts) if text.strip()], np.int64)
         limit = inference.longest_input(self.model, self.decode)
-        sources = self._encode(self.tokenizers.source, [texts[i] for i in full], limit)
+        encoded = self._encode(self.tokenizers.source, texts, limit)
+        full = np.array([i for i, ids in enumerate(encoded) if texts[i].strip() and len(ids) > 1], np.int64)
+        sources = [encoded[i] for i in full]  # the others are blank: nothing but the end of sentence
         tokens = self.decode.tokens_per_batch * MANY_BEAMS // max(beams, MANY_BEAMS)
         batches = [
             (rows, pad([sources[row] for row in rows]))

@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import Transformer
 from keras_transformer.config import DecodeConfig
-from keras_transformer.tokenizer import Tokenizer, Tokenizers
+from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.translator import Translator, batches_by_length, pad
 
 TEXTS = ["Anna sleeps.", "", "The old man wants to read the book because it is good.", "   ", "Tom!", "x" * 300]
@@ -227,6 +227,14 @@ def test_the_scores_of_the_best_are_reproduced_by_their_pieces(ambiguous, transl
 def test_targets_are_texts_or_lists_of_pieces(translator, targets):
     with pytest.raises(TypeError, match="strings"):
         translator.score(["a"], targets)
+
+
+@pytest.mark.parametrize("text", ["", " \u00a0\t", "\u200b", "\ufeff", "\u0001"])
+def test_nothing_is_made_of_a_text_of_which_no_piece_comes(translator, text):
+    assert translator.tokenizer.encode([text]) == [[EOS_ID]]
+    assert translator.translate([text, "Anna sleeps."])[0] == ""
+    assert translator.translate_nbest([text], 2) == [[("", 0.0, 0.0, [])]]
+    assert translator.sample([text], 1) == [("", 0.0, 0.0, [])]
 
 
 def test_a_list_of_a_blank_text_can_be_scored(translator):

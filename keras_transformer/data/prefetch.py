@@ -24,7 +24,7 @@ def prefetched(make_batches: Callable[[], Iterator], element_spec) -> tf.data.Da
     """A dataset of what `make_batches` gives, which is called anew for every pass."""
 
     def until_the_end():
-        _keep_freed_memory()
+        keep_freed_memory()
         batches = make_batches()
         while True:
             with _calling:
@@ -36,7 +36,7 @@ def prefetched(make_batches: Callable[[], Iterator], element_spec) -> tf.data.Da
     return tf.data.Dataset.from_generator(until_the_end, output_signature=element_spec).prefetch(NUM_READY)
 
 
-def _keep_freed_memory():
+def keep_freed_memory():
     """Undoes what TensorFlow does to a process that reads from Python ("Memory patch applied: M_TRIM_THRESHOLD").
 
     With that, freed memory goes back to the system at once, and a step of training takes it up again page by page.

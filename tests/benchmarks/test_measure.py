@@ -36,6 +36,16 @@ def test_spread_is_the_median_between_the_extremes():
     assert measure.spread([4.0, 1.00004]) == {"median": 2.5, "min": 1.0, "max": 4.0}
 
 
+@pytest.mark.parametrize("wrong", [["--repeats", "0"], ["--peer", "foo"], ["--peer", "a=/nowhere/b --work {work}"]])
+def test_wrong_options_are_refused_before_the_work(wrong, capsys):
+    parser = measure.command_line("about")
+    measure.add_works(parser, ["T1"])
+    with pytest.raises(SystemExit):
+        parser.parse_args(wrong)
+    assert f"Received: {wrong[1]}" in capsys.readouterr().err
+    assert parser.parse_args(["--peer", f"a={sys.executable} x=y"]).peer == [("a", f"{sys.executable} x=y")]
+
+
 def test_both_sides_take_turns_and_each_begins_every_other_time(peer, tmp_path):
     journal = tmp_path / "journal"
 
