@@ -1,4 +1,4 @@
-"""Sentences a second of the beam search, ids in and ids out.
+"""Sentences a second of the beam search, ids in and ids out; the time of a call, of the first one, and to build it all.
 
 python benchmarks/decoding.py                                        # D1 D2 D3a D3b G1, compiled by XLA
 python benchmarks/decoding.py --work D1 --how graph
@@ -8,10 +8,12 @@ python benchmarks/decoding.py --work D2 --peer "CTranslate2=.../python ct2.py --
 
 import os
 import tempfile
+from functools import partial
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import measure
+import numpy as np
 import tensorflow as tf
 import works
 
@@ -60,6 +62,7 @@ def saved_model(work):
     return call
 
 
+PERCENTILES = {"median": 50, "p90": 90}  # of the time of a call
 HOWS = {"xla": xla, "graph": graph, "saved_model": saved_model}
 
 
@@ -75,15 +78,22 @@ def main():
 def run(name, options):
     work = works.WORKS[name]
     batches = works.sources(work, work.calls, works.MODELS[work.model]["vocab_size"])
-    call, written = HOWS[options.how](work), []
+    made, written, latencies = [], [], []
+    build = measure.timed(lambda: made.append(HOWS[options.how](work)))
+    [call] = made
     first_call = measure.timed(lambda: written.append(call(batches[0])))
     assert (written[0] > 0).sum() == work.batch * work.num_steps, "a hypothesis of another length"
 
     def repeat():
-        return len(batches) * work.amount / measure.timed(lambda: [call(ids) for ids in batches])
+        seconds = [measure.timed(partial(call, ids)) for ids in batches]
+        latencies.extend(seconds)
+        return len(batches) * work.amount / sum(seconds)
 
-    about = {"how": options.how, "first_call_s": round(first_call, 2)}
-    measure.measure(name, f"{work.unit}/s", repeat, options, **about)
+    def latency():
+        return {name: round(1000 * np.percentile(latencies, share), 2) for name, share in PERCENTILES.items()}
+
+    about = {"how": options.how, "build_s": round(build, 2), "first_call_s": round(first_call, 2)}
+    measure.measure(name, f"{work.unit}/s", repeat, options, **about, latency_ms=latency)
 
 
 if __name__ == "__main__":

@@ -71,20 +71,25 @@ def measure(name: str, unit: str, repeat: Callable[[], float], options, **about)
         unit: of the rate.
         repeat: makes one repeat and returns its rate.
         options: of `command_line` and `add_works`.
-        **about: what else is reported.
+        **about: what else is reported; a function is asked when the repeats are made.
     """
     if os.environ.get(PAIRED):
         return answer(repeat)
+
+    def known():
+        found = {key: value() if callable(value) else value for key, value in about.items()}
+        return {**found, "peak_memory_mib": peak_memory()}
+
     repeat()
     if not options.peer:
         rates = [repeat() for _ in range(options.repeats)]
-        report({"work": name, "unit": unit, **spread(rates), **about, "peak_memory_mib": peak_memory()})
+        report({"work": name, "unit": unit, **spread(rates), **known()})
     for peer, command in options.peer:
         ours, theirs = alternate(repeat, command.replace("{work}", name), options.repeats)
         ratios = spread([a / b for a, b in zip(ours, theirs, strict=True)])
-        about = {**about, "peer": peer, "peer_rate": spread(theirs), "ratio": ratios, "peak_memory_mib": peak_memory()}
         note = f"{ratios['median']:.2f} x {peer} ({ratios['min']:.2f} to {ratios['max']:.2f})"
-        report({"work": name, "unit": unit, **spread(ours), **about}, note)
+        record = {"work": name, "unit": unit, **spread(ours), **known()}
+        report({**record, "peer": peer, "peer_rate": spread(theirs), "ratio": ratios}, note)
 
 
 def answer(repeat):
