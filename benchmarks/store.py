@@ -46,6 +46,9 @@ def main():
     options = parser.parse_args()
     if bool(options.source) != bool(options.target):
         parser.error("--source and --target belong together")
+    for path in filter(None, (options.source, options.target)):
+        if not Path(path).is_file():
+            parser.error(f"--source and --target must be files. Received: {path}.")
     imported = measure.peak_memory()
     with tempfile.TemporaryDirectory() as folder:
         text = (options.source, options.target) if options.source else write(Path(folder), options.pairs)

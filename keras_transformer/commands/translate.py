@@ -8,6 +8,7 @@ from keras_transformer.commands.lines import at_terminal, chunks, count_lines, o
 from keras_transformer.commands.options import add_decode, add_workdir, load_translator
 
 BUFFER_LINES = 4096  # sorted by length and translated together
+MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long lists fewer lines are together
 
 EPILOG = """\
 One line in is one line out, whatever it holds; a blank line gives an empty one. Translations go to standard output,
@@ -56,7 +57,8 @@ def run(options) -> int:
     translator = load_translator(options)
     answers, first = answering(translator, options), 0
     typed = options.input is None and at_terminal()
-    num_lines = options.buffer_lines or (1 if typed else BUFFER_LINES)
+    buffer_lines = max(1, min(BUFFER_LINES, MAX_TRANSLATIONS // (options.nbest or 1)))
+    num_lines = options.buffer_lines or (1 if typed else buffer_lines)
     with open_output(options.output, options.input) as write, _progress(options, typed) as count:
         for chunk in chunks(zip(read_lines(options.input)), num_lines):
             lines = [line for (line,) in chunk]

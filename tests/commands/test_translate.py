@@ -10,6 +10,7 @@ import time
 import pytest
 
 from keras_transformer.__main__ import main
+from keras_transformer.commands import translate
 from keras_transformer.translator import Translator
 
 LINES = [b"Anna sleeps.", b"", b"  ", "The\u2028dog.".encode(), b"\x00", b"\xff\xfe", b"the dog " * 131_072, b"Tom!"]
@@ -66,6 +67,17 @@ def test_a_sample_repeats_and_does_not_depend_on_the_buffer(finished_run, tmp_pa
         said.append(capsysbinary.readouterr().out)
     assert said[0] == said[1] != said[2]
     assert len(set(said[0].splitlines())) > 1
+
+
+def test_long_lists_are_made_of_fewer_lines_at_once(finished_run, tmp_path, monkeypatch):
+    together = []
+    monkeypatch.setattr(translate, "MAX_TRANSLATIONS", 6)
+    monkeypatch.setattr(
+        Translator, "translate_nbest", lambda _, lines, number: together.append(len(lines)) or [[]] * len(lines)
+    )
+    (tmp_path / "in").write_text("a\n" * 5)
+    assert run(finished_run, "--input", tmp_path / "in", "--output", tmp_path / "out", "--nbest", 3) == 0
+    assert together == [2, 2, 1] and (tmp_path / "out").read_text().count("\n") == 5
 
 
 def test_the_search_can_be_changed(finished_run, tmp_path, capsysbinary):
