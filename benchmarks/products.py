@@ -70,7 +70,7 @@ def program(products):
 
 def steps(work, sizes):
     """A function that makes the products of so many steps."""
-    keep_freed_memory()  # all of them are results: taking up 1 GB a step again would cost more than the rest of T2's
+    keep_freed_memory()  # all of them are results, 1.1 GB of T2, which a step would have to take up anew
     step = program(list(forward_products(work, sizes)))
 
     def make(number):

@@ -253,7 +253,7 @@ def evaluate(
 
 def provenance(test_set) -> dict[str, str]:
     """The lines of a report that say where it comes from."""
-    return {"test set": test_set, "date": date.today().isoformat()}
+    return ({"test set": test_set} if test_set else {}) | {"date": date.today().isoformat()}
 
 
 def evaluate_translator(translator, sources, references, *, title="Evaluation", test_set="", **options):

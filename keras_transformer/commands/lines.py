@@ -98,7 +98,7 @@ def check_output(path, *inputs):
     except OSError as error:
         raise ValueError(f"Expected an output that can be written. Received: {path}: {error.strerror}.") from error
     if not existed:
-        Path(path).unlink()
+        Path(path).resolve().unlink()  # of a link, what it points to
 
 
 def count_lines(path) -> int | None:

@@ -64,6 +64,9 @@ def test_nothing_is_written_over_what_is_read(files, capsys):
     assert run(*arguments, "--html", files / "page", "--json", files / ".." / files.name / "page") == 1
     assert "different files" in capsys.readouterr().err
     assert not (files / "page").exists()
+    (files / "link").symlink_to(files / "elsewhere")  # which is not there yet
+    assert run(*arguments, "--json", files / "link") == 0
+    assert (files / "link").is_symlink() and json.loads((files / "elsewhere").read_text())
 
 
 def test_nothing_is_written_over_what_a_run_needs(finished_run, files, capsys):
