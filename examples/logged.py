@@ -1,9 +1,11 @@
-"""A command of a longer series: what it says goes into a file, and a signal stops it with its state saved."""
+"""Commands of a longer series: what they say goes into files, and a signal stops them with their state saved."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -11,18 +13,80 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def run_logged(command, folder):
     """Runs a command, what it says at the end of FOLDER.log. Ends with its exit code where it does not succeed."""
-    log = folder.with_name(f"{folder.name}.log")
-    with open(log, "ab") as file, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT) as child:
-        before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        code = None
-        while code is None:
-            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C has reached the child too: it saves its state
-                code = child.wait()
-        signal.signal(signal.SIGTERM, before)
+    run_together([(command, folder)])
+
+
+def run_together(jobs):
+    """The same for some commands at the same time, each on its share of the cores; where one fails, all are stopped.
+
+    Args:
+        jobs: (command, folder) of each.
+    """
+    with contextlib.ExitStack() as stack:
+        children = []
+        for (command, folder), cores in zip(jobs, shares(len(jobs)), strict=True):
+            log = stack.enter_context(open(folder.with_name(f"{folder.name}.log"), "ab"))
+            with on_cores(cores):
+                children.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT))
+        stack.enter_context(passed_on(signal.SIGTERM, children))
+        number = wait(children)
+    if number is not None:
+        end(jobs[number][1], children[number].returncode)
+
+
+def wait(children) -> int | None:
+    """Waits for all; where one does not succeed it stops the others, and says which it was."""
+    failed = None
+    while True:
+        codes = [child.poll() for child in children]
+        if failed is None and any(codes):
+            failed = next(number for number, code in enumerate(codes) if code)
+            for child in children:
+                child.terminate()  # nothing where it has ended
+        if None not in codes:
+            return failed
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C has reached the children too: they save their state
+            time.sleep(0.1)
+
+
+def end(folder, code):
     if code in (130, 143):
         print(f"Stopped by a signal in {folder.name}. The same command goes on.", file=sys.stderr)
         raise SystemExit(code)
-    if code:
-        tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]
-        print("\n".join(tail), f"{folder.name} stopped with exit code {code}: see {log}", sep="\n", file=sys.stderr)
-        raise SystemExit(code if code > 0 else 128 - code)
+    log = folder.with_name(f"{folder.name}.log")
+    tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]
+    print("\n".join(tail), f"{folder.name} stopped with exit code {code}: see {log}", sep="\n", file=sys.stderr)
+    raise SystemExit(code if code > 0 else 128 - code)
+
+
+@contextlib.contextmanager
+def passed_on(number, children):
+    """Sends a signal that comes in the meantime to the children, and goes on."""
+    before = signal.signal(number, lambda *_: [child.terminate() for child in children])
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+# --- cores
+
+
+def shares(number) -> list[set]:
+    """The cores of this process in so many parts; all of them for each where there are too few, or none is known."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [set(cores[i::number]) if len(cores) >= number else set(cores) for i in range(number)]
+
+
+@contextlib.contextmanager
+def on_cores(cores):
+    """What is started here runs on these cores; on all where none is given."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

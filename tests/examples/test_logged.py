@@ -1,0 +1,86 @@
+"""Commands of a series: several at once, their cores, their logs, how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import logged
+import pytest
+
+SAYS_ITS_CORES = "import os; print(sorted(os.sched_getaffinity(0)))"
+pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no cores to choose")
+
+
+def job(folder, program):
+    return [sys.executable, "-c", program], folder
+
+
+def said(folder):
+    return folder.with_name(f"{folder.name}.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cores", "number", "expected"),
+    [({0, 1}, 2, [{0}, {1}]), ({0, 2, 3, 5, 7}, 2, [{0, 3, 7}, {2, 5}]), ({4}, 2, [{4}, {4}]), ({1, 2}, 1, [{1, 2}])],
+)
+def test_cores_are_shared_out_and_none_is_left_alone(cores, number, expected, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: cores)
+    assert logged.shares(number) == expected
+
+
+def test_commands_run_at_the_same_time_on_their_own_cores(tmp_path):
+    meets = (
+        "import pathlib, time; pathlib.Path({own!r}).touch()\n"
+        "while not pathlib.Path({other!r}).exists(): time.sleep(0.01)\n"
+    )
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    before = os.sched_getaffinity(0)
+    logged.run_together(
+        [
+            job(tmp_path / "a", meets.format(own=first, other=second) + SAYS_ITS_CORES),
+            job(tmp_path / "b", meets.format(own=second, other=first) + SAYS_ITS_CORES),
+        ]
+    )
+    assert [said(tmp_path / name) for name in "ab"] == [f"{sorted(cores)}\n" for cores in logged.shares(2)]
+    assert os.sched_getaffinity(0) == before
+
+
+def test_where_one_fails_the_other_is_stopped(tmp_path, capsys):
+    began = time.monotonic()
+    with pytest.raises(SystemExit) as stopped:
+        logged.run_together(
+            [
+                job(tmp_path / "a", "import time; time.sleep(60)"),
+                job(tmp_path / "b", "print('why'); raise SystemExit(3)"),
+            ]
+        )
+    assert stopped.value.code == 3 and time.monotonic() - began < 30
+    message = capsys.readouterr().err
+    assert "why" in message and "b stopped with exit code 3" in message and "a stopped" not in message
+
+
+def test_a_signal_reaches_all_and_the_exit_code_says_so(tmp_path):
+    """Each command saves its state at SIGTERM and ends with 143, as a training does."""
+    saves = (
+        "import pathlib, signal, sys, time\n"
+        "def save(*_): pathlib.Path({saved!r}).touch(); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, save); pathlib.Path({ready!r}).touch(); time.sleep(60)"
+    )
+    jobs = [
+        job(tmp_path / name, saves.format(saved=str(tmp_path / f"{name}.saved"), ready=str(tmp_path / f"{name}.ready")))
+        for name in "ab"
+    ]
+    named = [(command, str(folder)) for command, folder in jobs]
+    program = f"import pathlib, logged; logged.run_together([(c, pathlib.Path(f)) for c, f in {named!r}])"
+    environment = dict(os.environ, PYTHONPATH=os.path.dirname(logged.__file__))
+    series = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not all((tmp_path / f"{name}.ready").exists() for name in "ab"):
+        assert time.monotonic() < deadline and series.poll() is None
+        time.sleep(0.02)
+    series.send_signal(signal.SIGTERM)
+    _, message = series.communicate(timeout=60)
+    assert series.returncode == 143 and "The same command goes on." in message
+    assert all((tmp_path / f"{name}.saved").exists() for name in "ab")
