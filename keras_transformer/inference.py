@@ -10,6 +10,8 @@ eagerly, in a `tf.function` and under XLA, unless `loop` says that only one of t
 is no sentence: its hypothesis has no ids and score 0.
 """
 
+from functools import partial
+
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, beam_search, generate, sampler
@@ -40,7 +42,8 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
     cache = _start_cache(model, source_ids, max_length, width, loop)
-    return beam_search(model.step, model.reorder, cache, constraints, settings, max_length)
+    step = partial(model.step, panels=model.panels(loop))
+    return beam_search(step, model.reorder, cache, constraints, settings, max_length)
 
 
 def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
@@ -58,7 +61,8 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     constraints, max_length = _constraints(model, source_ids, decode)
     cache = _start_cache(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
-    return generate(model.step, cache, choose, constraints, settings, max_length)
+    step = partial(model.step, panels=model.panels(loop))
+    return generate(step, cache, choose, constraints, settings, max_length)
 
 
 def token_log_probs(model, source_ids, labels):

@@ -24,7 +24,7 @@ from keras import ops
 from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
-from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache, XLAKVCache
+from keras_transformer.layers.cache import KINDS, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import (
@@ -34,18 +34,17 @@ from keras_transformer.layers.embedding import (
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import FEW_ROWS, use_panels
+from keras_transformer.layers.panels import use_panels
 from keras_transformer.presets import preset
 
 
 class Cache(NamedTuple):
-    """What decoding keeps between steps."""
+    """What decoding keeps between steps. Axis 0 of everything is the batch."""
 
     past: tuple[KVCache, ...]  # a layer: (B, H, L, K), slot t * W + w holds step t of beam w
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
     memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
     memory_mask: tf.Tensor  # (B, 1, S)
-    panels: tuple[tuple[tf.Tensor, ...], ...]  # of `_layers_with_panels`; none where `loop` is "any"
 
 
 class AttentionMaps(NamedTuple):
@@ -168,26 +167,36 @@ class Transformer(keras.Model):
 
         `loop` says who runs the steps: "graph" a graph without XLA, "xla" a program of XLA's, "any" works everywhere.
         """
-        if loop not in KINDS:
-            raise ValueError(f"`loop` must be one of {', '.join(map(repr, KINDS))}. Received: loop={loop!r}.")
+        _check_loop(loop)
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
         kind, widths = KINDS[loop], (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind.of(part) for part in self._project(memory))
-        whole = {"whole": True} if kind is GraphKVCache else {}
-        panels = tuple(layer.panels(**whole) for layer in self._layers_with_panels(kind))
-        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask, panels)
+        return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
 
-    def step(self, ids, index, cache):
-        """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache"""
+    def panels(self, loop):
+        """Kernels in the order in which steps read them fastest, to be made once before a loop. -> {layer: panels}"""
+        _check_loop(loop)
+        if loop == "any":
+            return {}
+        if loop == "graph":
+            return {self.output_embedding: self.output_embedding.panels(whole=True)}
+        layers = [layer for block in self.decoder for layer in block.layers_of_step()]
+        if not self.output_embedding.is_large:
+            layers.append(self.output_embedding)
+        return {layer: layer.panels() for layer in layers}
+
+    def step(self, ids, index, cache, panels=None):
+        """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache
+
+        `panels` are those of the loop that the step is part of, if any.
+        """
         index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
-        kind = type(cache.past[0])
-        panels = dict(zip(self._layers_with_panels(kind), cache.panels, strict=True))
-        with use_panels(panels, few_rows=None if kind is GraphKVCache else FEW_ROWS):
+        with use_panels(panels or {}):
             logits, past = self._decoder_pass(
                 ids,
                 ops.reshape(index, (1,)),
@@ -228,15 +237,6 @@ class Transformer(keras.Model):
             x = self.decoder_norm(x)
         return self.output_embedding.logits(x, left_rows), tuple(present)
 
-    def _layers_with_panels(self, kind):
-        """In the order of `Cache.panels`, for a loop whose keys and values are of this kind."""
-        if kind is GraphKVCache:
-            return [self.output_embedding]
-        if kind is not XLAKVCache:
-            return []
-        layers = [layer for block in self.decoder for layer in block.layers_of_step()]
-        return layers if self.output_embedding.is_large else [*layers, self.output_embedding]
-
     def _project(self, memory):
         return tuple(block.cross_attention.project(memory) for block in self.decoder)
 
@@ -264,3 +264,8 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def _check_loop(loop):
+    if loop not in KINDS:
+        raise ValueError(f"`loop` must be one of {', '.join(map(repr, KINDS))}. Received: loop={loop!r}.")

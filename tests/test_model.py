@@ -78,10 +78,11 @@ def test_steps_in_a_while_loop_equal_teacher_forcing(name, loop, compiled):
     def run(source_ids, target_ids):
         steps = tf.shape(target_ids)[1]
         cache = model.start_cache(*model.encode(source_ids), max_length=T, loop=loop)
+        panels = model.panels(loop)
         logits = tf.zeros((steps, tf.shape(target_ids)[0], 1, V))
 
         def body(t, cache, logits):
-            step_logits, cache = model.step(tf.gather(target_ids, [t], axis=1), t, cache)
+            step_logits, cache = model.step(tf.gather(target_ids, [t], axis=1), t, cache, panels)
             return t + 1, cache, tf.tensor_scatter_nd_update(logits, [[t]], step_logits[None])
 
         _, _, logits = tf.while_loop(lambda t, *_: t < steps, body, (0, cache, logits))
@@ -128,7 +129,7 @@ def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
 
     def step(ids, loop):
         cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
-        return model.step(ids, 0, cache)[0]
+        return model.step(ids, 0, cache, model.panels(loop))[0]
 
     ids = tf.constant([[BOS] * W])
     expected = step(ids, "any")
@@ -145,6 +146,8 @@ def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
 def test_an_unknown_loop_is_refused():
     with pytest.raises(ValueError, match="`loop` must be one of 'any', 'graph', 'xla'. Received: loop='XLA'."):
         variant("post").start_cache(*variant("post").encode(sentences((S,), S)), max_length=T, loop="XLA")
+    with pytest.raises(ValueError, match="Received: loop='XLA'."):
+        variant("post").panels("XLA")
 
 
 def test_steps_in_bfloat16_stay_near_teacher_forcing():

@@ -20,10 +20,14 @@ compete, a model that repeats itself up to the limit would win by the length pen
 **Early stopping** changes no result. log P is at most 0 and never rises as a beam grows, and lp does not fall with the
 length (alpha >= 0). So whatever a live beam becomes scores at most log P(beam) / lp(limit). Once this, for the best
 live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes
-to the earlier one), and the sentence is done: it is frozen, and the loop ends when all are.
+to the earlier one), and the sentence is done: it is frozen.
+
+**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `FEW` is left, these go
+on as a batch of their own, until all are done.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -31,6 +35,8 @@ import tensorflow as tf
 from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, within, without_repeats
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
 from keras_transformer.decoding.types import Hypotheses, SearchSettings
+
+FEW = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 %
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,9 +85,23 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         max_length: T, positions there is room for; an int under XLA.
     """
     constraints = within(constraints, max_length)
+    go_on = partial(_search, step, reorder, settings)
+    few = tf.shape(constraints.max_lengths)[0] // FEW
+    index, search = go_on(0, _start(state, constraints, settings, max_length), constraints, until=few)
+    found = _best(search, constraints, settings)
+
+    rows = tf.math.top_k(tf.cast(~search.done, tf.int32), few).indices  # all that are left, and some that are done
+    search, constraints = _rows(search, rows), _rows(constraints, rows)
+    _, search = go_on(index, search, constraints, until=0)
+    rest = _best(search, constraints, settings)
+    return Hypotheses(*(tf.tensor_scatter_nd_update(x, rows[:, None], y) for x, y in zip(found, rest, strict=True)))
+
+
+def _search(step, reorder, settings, index, search, constraints, until):
+    """Goes on with the search at step `index`, until no more than `until` sentences are left. -> index, Search"""
 
     def going_on(_, search):
-        return ~tf.reduce_all(search.done)
+        return tf.math.count_nonzero(~search.done, dtype=tf.int32) > until
 
     def advance(index, search):
         logits, state = step(search.last_ids, index, search.state)
@@ -93,8 +113,12 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
         return index + 1, after
 
-    _, search = tf.while_loop(going_on, advance, (tf.constant(0), _start(state, constraints, settings, max_length)))
-    return _best(search, constraints, settings)
+    return tf.while_loop(going_on, advance, (tf.convert_to_tensor(index), search))
+
+
+def _rows(tree, rows):
+    """Some rows of everything."""
+    return tf.nest.map_structure(lambda x: x if x is None else tf.gather(x, rows), tree)
 
 
 def _start(state, constraints, settings, max_length):

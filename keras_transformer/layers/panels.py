@@ -6,8 +6,8 @@ half the speed of the memory. Cut into panels it is read from beginning to end:
     kernel (D, N)  --to_panels-->  arrays of (P, D, 64): 64 columns lie together, N / 64 panels in all     once a search
     rows (R, D)  --panel_product-->  (R, N)                                                                in every step
 
-XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for few rows;
-with more, arithmetic takes a part of the time.
+XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for 2 to
+`FEW_ROWS` rows; with more, arithmetic takes a part of the time.
 
 TensorFlow without XLA reads a kernel (D, N) fast as it lies. Only a vocabulary, which is (N, D), it turns around for
 every product: there one panel of all columns, (1, D, N), serves any number of rows.
@@ -30,16 +30,13 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 8  # with more, XLA's own product is as fast
 
-_panels = contextvars.ContextVar("panels", default=({}, FEW_ROWS))  # by layer; and for how many rows
+_panels = contextvars.ContextVar("panels", default={})  # noqa: B039 - by layer; nobody changes it
 
 
 @contextlib.contextmanager
-def use_panels(panels, few_rows=FEW_ROWS):
-    """Inside, 2 to `few_rows` rows are multiplied by the panels of their layer, where `panels` has some for it.
-
-    Without a limit, None, any number of rows is.
-    """
-    token = _panels.set((panels, few_rows))
+def use_panels(panels):
+    """Inside, rows are multiplied by the panels of their layer, {layer: panels}, where there are some and it pays."""
+    token = _panels.set(panels)
     try:
         yield
     finally:
@@ -47,7 +44,12 @@ def use_panels(panels, few_rows=FEW_ROWS):
 
 
 def has_panels(layer):
-    return layer in _panels.get()[0]
+    return layer in _panels.get()
+
+
+def is_whole(panels):
+    """Whether they are one panel of all columns."""
+    return len(panels) == panels[0].shape[0] == 1
 
 
 def columns_a_thread(size):
@@ -81,7 +83,7 @@ def to_panels(kernel, transposed=False, columns=COLUMNS):
 def panel_product(rows, panels, size):
     """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
     _, depth, columns = panels[0].shape
-    if len(panels) == panels[0].shape[0] == 1:
+    if is_whole(panels):
         return tf.matmul(rows, tf.reshape(panels[0], (depth, columns)))[:, :size]
     y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
     return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * columns))[:, :size]
@@ -94,13 +96,13 @@ def product(layer, rows, kernel, transposed=False):
         return tf.matmul(rows, kernel, transpose_b=transposed)
 
     def by_panels():
-        return panel_product(rows, panels[layer], kernel.shape[0 if transposed else 1])
+        return panel_product(rows, panels, kernel.shape[0 if transposed else 1])
 
-    panels, few_rows = _panels.get()
-    if not has_panels(layer):
+    panels = _panels.get().get(layer)
+    if panels is None:
         return as_it_lies()
-    if few_rows is None:
+    if is_whole(panels):
         return by_panels()
     num_rows = tf.shape(rows)[0]
-    few = (num_rows > 1) & (num_rows <= few_rows)  # for one row alone XLA reads a kernel fast as it lies
+    few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
     return tf.cond(few, by_panels, as_it_lies)

@@ -87,6 +87,31 @@ def test_a_narrow_beam_in_other_worlds(seed):
         assert_same(read(found, row), plain_beam_search(world, demand, **rules)[:2])
 
 
+@pytest.mark.parametrize("beam_width", [1, 3])
+@pytest.mark.parametrize(
+    ("limits", "rows"),
+    [
+        ([2, 9, 2, 2, 2, 2, 9, 2], [8] * 2 + [2] * 7),
+        ([9, 3, 4, 5, 6, 7, 8], [7] * 8 + [1]),
+        ([2, 9, 2], [3] * 9),  # too few for one of them to be few
+        ([4, 4, 4, 4], [4] * 4),
+        ([0, 0, 5, 0], [1] * 5),
+    ],
+)
+def test_the_last_sentences_go_on_as_a_batch_of_their_own(limits, rows, beam_width):
+    class Watched(World):
+        def step(self, ids, index, state):
+            seen.append(ids.shape[0])
+            return super().step(ids, index, state)
+
+    world, rules, seen = Watched(13, seed=5), dict(beam_width=beam_width, alpha=0.6), []
+    demands = [Demand(30 + number, limit, min_length=20) for number, limit in enumerate(limits)]  # none ends before
+    found = search(world, demands, **rules)
+    assert seen == rows
+    for row, demand in enumerate(demands):
+        assert_same(read(found, row), plain_beam_search(world, demand, **rules)[:1])
+
+
 # --- against greedy search
 
 
