@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes, with and without a state that is saved
 
 
 def run_logged(command, folder):
@@ -22,41 +23,47 @@ def run_together(jobs):
     Args:
         jobs: (command, folder) of each.
     """
-    with contextlib.ExitStack() as stack:
-        children = []
-        for (command, folder), cores in zip(jobs, shares(len(jobs)), strict=True):
-            log = stack.enter_context(open(folder.with_name(f"{folder.name}.log"), "ab"))
-            with on_cores(cores):
-                children.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT))
-        stack.enter_context(passed_on(signal.SIGTERM, children))
-        number = wait(children)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment, children = {**os.environ, "PYTHONPATH": path}, []
+    with passed_on(signal.SIGTERM, children):
+        try:
+            for (command, folder), cores in zip(jobs, shares(len(jobs)), strict=True):
+                with open(folder.with_name(f"{folder.name}.log"), "ab") as log, on_cores(cores):
+                    child = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+                children.append(child)
+        finally:
+            number = wait(children, stop=len(children) < len(jobs))
     if number is not None:
         end(jobs[number][1], children[number].returncode)
 
 
-def wait(children) -> int | None:
-    """Waits for all; where one does not succeed it stops the others, and says which it was."""
+def wait(children, stop=False) -> int | None:
+    """Waits for all, and says which was the first that did not succeed. Where that failed, the others are stopped."""
     failed = None
     while True:
-        codes = [child.poll() for child in children]
-        if failed is None and any(codes):
-            failed = next(number for number, code in enumerate(codes) if code)
-            for child in children:
-                child.terminate()  # nothing where it has ended
-        if None not in codes:
-            return failed
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C has reached the children too: they save their state
+            codes = [child.poll() for child in children]
+            if failed is None and any(codes):
+                failed = next(number for number, code in enumerate(codes) if code)
+                stop |= codes[failed] not in STOPPED  # a signal has reached the others too
+            if None not in codes:
+                return failed
+            if stop:
+                stop = False
+                for child in children:
+                    child.terminate()  # nothing where it has ended
             time.sleep(0.1)
 
 
 def end(folder, code):
-    if code in (130, 143):
+    status = code if code > 0 else 128 - code  # as a shell has it
+    if code in STOPPED:
         print(f"Stopped by a signal in {folder.name}. The same command goes on.", file=sys.stderr)
-        raise SystemExit(code)
+        raise SystemExit(status)
     log = folder.with_name(f"{folder.name}.log")
     tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]
     print("\n".join(tail), f"{folder.name} stopped with exit code {code}: see {log}", sep="\n", file=sys.stderr)
-    raise SystemExit(code if code > 0 else 128 - code)
+    raise SystemExit(status)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-COMPILE_SECONDS = 5.0  # that compiling a shape takes, about
+COMPILE_SECONDS = 7.0  # that compiling a shape takes, about
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 

@@ -41,8 +41,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    cache = _start_cache(model, source_ids, max_length, width, loop)
-    step = partial(model.step, panels=model.panels(loop))
+    step, cache = _start(model, source_ids, max_length, width, loop)
     return beam_search(step, model.reorder, cache, constraints, settings, max_length)
 
 
@@ -59,9 +58,8 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=decode.no_repeat_ngram)
     constraints, max_length = _constraints(model, source_ids, decode)
-    cache = _start_cache(model, source_ids, max_length, 1, loop)
+    step, cache = _start(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
-    step = partial(model.step, panels=model.panels(loop))
     return generate(step, cache, choose, constraints, settings, max_length)
 
 
@@ -139,6 +137,8 @@ def _width(ids):
     return tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
 
 
-def _start_cache(model, source_ids, max_length, beam_width, loop):
+def _start(model, source_ids, max_length, beam_width, loop):
+    """The model as the step function of a search, and what it gets at index 0. -> StepFn, Cache"""
     memory, memory_mask = model.encode(not_empty(source_ids))
-    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
+    cache = model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
+    return partial(model.step, panels=model.panels(loop)), cache

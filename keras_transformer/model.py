@@ -180,7 +180,7 @@ class Transformer(keras.Model):
         if loop == "any":
             return {}
         if loop == "graph":
-            return {self.output_embedding: self.output_embedding.panels(whole=True)}
+            return {self.output_embedding: self.output_embedding.turned()}
         layers = [layer for block in self.decoder for layer in block.layers_of_step()]
         if not self.output_embedding.is_large:
             layers.append(self.output_embedding)

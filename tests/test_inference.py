@@ -143,6 +143,23 @@ def test_the_search_is_the_same_under_xla(model, source_ids, loop, batch):
     np.testing.assert_allclose(ours.log_probs, plain.log_probs, atol=1e-4)
 
 
+@pytest.mark.parametrize("loop", ["any", "graph", "xla"])
+def test_the_last_sentences_of_a_batch_find_what_each_finds_alone(model, rng, loop):
+    lengths = [2, 3, 9, 2, 2, 3, 9, 2]  # and as many pieces and 5 have to come: the two long ones go on
+    source_ids = np.array([[*rng.integers(4, VOCAB_SIZE, n - 1), 3] + [0] * (9 - n) for n in lengths], np.int32)
+    decode = DECODE.replace(min_length=99)
+
+    def search(ids, loop):
+        return inference.search(model, ids, decode, num_hypotheses=3, loop=loop)
+
+    found = tf.function(search, jit_compile=loop == "xla", autograph=False)(source_ids, loop)
+    for row, ids in enumerate(source_ids):
+        alone = search(ids[None], "any")
+        assert (found.lengths[row].numpy() == lengths[row] + DECODE.extra_length).all()
+        np.testing.assert_array_equal(found.ids[row], alone.ids[0])
+        np.testing.assert_allclose(found.log_probs[row], alone.log_probs[0], atol=1e-4)
+
+
 @pytest.mark.parametrize("compile", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"])
 def test_a_graph_that_works_in_place_finds_the_same(model, source_ids, compile):
     questions = [

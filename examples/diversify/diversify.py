@@ -9,8 +9,9 @@ It needs no other text than the recipe's, and the model is as large as the recip
     forward.txt, backward.txt    source.txt and target.txt in the other language, by the helpers
     model/                       the recipe's model, of the text and of either side with its translation
 
-Each folder is an ordinary run of train_keras.py, and FOLDER.log what it said. The helpers have the recipe but for
-HELPER: few steps, and the dropout that is best for so few. The same command again goes on where it was.
+Each folder is an ordinary run of train_keras.py. What it said is in FOLDER.log, what was said while a helper translated
+in FOLDER-translation.log. The helpers have the recipe but for HELPER: few steps, and the dropout that is best for so
+few. The same command again goes on where it was.
 """
 
 import argparse
@@ -24,102 +25,158 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import ROOT, run_together
 
-from keras_transformer.commands.lines import open_output
-from keras_transformer.config import ConfigError, DataConfig
-from keras_transformer.data.sources import DataError, read_pairs
+from keras_transformer.commands.lines import chunks, count_lines, open_output
+from keras_transformer.config import Config, ConfigError
+from keras_transformer.data.records import write_json
+from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
 from keras_transformer.recipes import load_recipe
+from keras_transformer.training.workdir import Workdir, differences
 
-HELPER = ("train.steps=4000", "train.cooldown_steps=2000", "model.dropout=0.1", "train.export=false")
+HELPER = (
+    "train.steps=4000",
+    "train.cooldown_steps=2000",
+    "model.dropout=0.1",
+    "train.start_from=none",
+    "train.export=false",
+)
 READS = {"forward": "source.txt", "backward": "target.txt"}  # what each helper translates
 
 
 def main(arguments=None):
-    options = parse(arguments)
-    workdir = Path(options.workdir).resolve()
-    workdir.mkdir(parents=True, exist_ok=True)
+    options, recipe = parse(arguments)
+    folder = Workdir(Path(options.workdir).resolve())
     try:
-        write_sides(load_recipe(options.recipe, options.set).data, workdir)
-    except (DataError, OSError) as error:
-        raise SystemExit(str(error)) from error
-    stage("two helpers", [(helper_command(name, options, workdir), workdir / name) for name in READS], options)
-    if missing := [name for name in READS if not (workdir / f"{name}.txt").exists()]:
-        jobs = [(translation_command(name, workdir), workdir / f"{name}.txt") for name in missing]
-        stage("their translations", jobs, options)
-        for name in missing:
-            os.replace(workdir / f"{name}.partial", workdir / f"{name}.txt")
-    stage("the model", [(model_command(options, workdir), workdir / "model")], options)
-    print(f"keras-transformer evaluate --workdir {workdir / 'model'} --html report.html")
+        prepare(options, recipe, folder)
+        diversify(options, recipe, folder.path)
+    finally:
+        folder.unlock()
+    print(f"The model is {folder.path / 'model'}, as any other run.")
     return 0
 
 
+def diversify(options, recipe, workdir):
+    """Everything behind the preparation."""
+    stage("Two helpers", {name: helper_command(name, options, recipe, workdir) for name in READS}, options, workdir)
+    if missing := [name for name in READS if not is_translated(name, workdir)]:
+        commands = {f"{name}-translation": translation_command(name, recipe, workdir) for name in missing}
+        stage("Their translations", commands, options, workdir)
+    if missing := [name for name in READS if not is_translated(name, workdir)]:
+        raise SystemExit(f"error: Every line of {READS[missing[0]]} must have a translation. See {missing[0]}.partial.")
+    stage("The model", {"model": model_command(options, recipe, workdir)}, options, workdir)
+
+
 def parse(arguments):
+    """-> the options, the model's configuration"""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", metavar="FILE", required=True, help="of the model")
     parser.add_argument("--workdir", metavar="FOLDER", default="runs/diversified", help="%(default)s")
     setting = dict(metavar="SECTION.FIELD=VALUE", action="append", default=[])
-    parser.add_argument("--set", help="for the model and the helpers", **setting)
-    parser.add_argument("--helper", help=f"for the helpers alone; now {', '.join(HELPER)}", **setting)
+    parser.add_argument("--set", help="for the model, and the helpers where they have nothing of their own", **setting)
+    parser.add_argument("--helper", help=f"for the helpers alone; they have {', '.join(HELPER)}", **setting)
     parser.add_argument("--in-turn", action="store_true", help="one helper after the other, as on a GPU")
     options = parser.parse_args(arguments)
     try:
-        data = load_recipe(options.recipe, [*options.set, *HELPER, *options.helper]).data
+        recipe, _ = load_recipe(options.recipe, options.set), helper(options)
     except ConfigError as error:
         parser.error(str(error))
-    if data.valid is None:
-        parser.error(
-            "the recipe must name its validation set, data.valid: one held out of train would be in it thrice."
-        )
-    return options
+    if recipe.data.valid is None and "valid" not in splits(recipe.data.train):
+        parser.error("the recipe must name data.valid: what is held out of the text would come back in a translation.")
+    return options, recipe
 
 
-def write_sides(data: DataConfig, workdir):
-    """Both sides of the text as files, a sentence a line."""
-    with open_output(workdir / "source.txt") as write_source, open_output(workdir / "target.txt") as write_target:
-        for source, target in read_pairs(data.train, reverse=data.reverse, limit=data.max_pairs):
-            write_source([source])
-            write_target([target])
+def helper(options) -> Config:
+    return load_recipe(options.recipe, [*options.set, *HELPER, *options.helper])
 
 
-def stage(what, jobs, options):
-    """Runs commands, each with its log, and says how long they took."""
+def prepare(options, recipe, folder):
+    """Locks the folder, refuses it where it was made otherwise, and writes the text."""
+    try:
+        folder.lock()
+        claim(folder.path, {"model": recipe.to_dict(), "helper": helper(options).to_dict()})
+        if not (folder.path / "target.txt").exists():
+            write_sides(recipe.data, folder.path)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def claim(workdir, plan):
+    path = workdir / "plan.json"
+    if not path.exists():
+        write_json(path, plan)
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: Config.from_dict(values).to_dict() for name, values in kept.items()}
+    if differing := differences(kept, plan):
+        raise ValueError(f"{workdir} was made with another {', '.join(differing)}: give that, or another --workdir.")
+
+
+def write_sides(data, workdir):
+    """Both sides of the text as files, a sentence a line; target.txt is there when they are whole."""
+    partial = [workdir / f"{name}.partial" for name in ("source", "target")]
+    with open_output(partial[0], *files(data.train)) as write, open_output(partial[1], *files(data.train)) as write_too:
+        for pairs in chunks(read_pairs(data.train, reverse=data.reverse, limit=data.max_pairs), 10_000):
+            sources, targets = zip(*pairs, strict=True)
+            write(sources)
+            write_too(targets)
+    for path in partial:
+        os.replace(path, path.with_suffix(".txt"))
+
+
+def is_translated(name, workdir) -> bool:
+    """Whether there is a translation, which becomes one when it has all its lines."""
+    partial, whole = workdir / f"{name}.partial", workdir / f"{name}.txt"
+    if partial.exists() and count_lines(partial) == count_lines(workdir / READS[name]):
+        os.replace(partial, whole)
+    return whole.exists()
+
+
+def stage(what, commands, options, workdir):
+    """Runs commands, what each says in WORKDIR/NAME.log, and says how long they took."""
     began = time.monotonic()
-    print(f"{what}: {', '.join(str(folder) for _, folder in jobs)}", flush=True)
+    print(f"{what}: {', '.join(f'{workdir / name}.log' for name in commands)}", flush=True)
+    jobs = [(command, workdir / name) for name, command in commands.items()]
     for together in [[job] for job in jobs] if options.in_turn else [jobs]:
         run_together(together)
-    print(f"{what}: {(time.monotonic() - began) / 60:.0f} minutes", flush=True)
+    print(f"    {(time.monotonic() - began) / 60:.0f} minutes", flush=True)
 
 
 # --- the commands
 
-
-def training_command(folder, recipe, settings) -> list:
-    words = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, ROOT / "train_keras.py", "--recipe", recipe, "--workdir", folder, *words]
+TEXT = ("source.txt", "target.txt")
+DIVERSIFIED = (TEXT, ("backward.txt", "target.txt"), ("source.txt", "forward.txt"))
 
 
-def helper_command(name, options, workdir) -> list:
-    settings = [*options.set, *HELPER, *options.helper]
-    if name == "backward":
-        is_reversed = load_recipe(options.recipe, options.set).data.reverse
-        settings += [f"data.reverse={json.dumps(not is_reversed)}"]
-    return training_command(workdir / name, Path(options.recipe).resolve(), settings)
+def helper_command(name, options, recipe, workdir) -> list:
+    is_reversed = recipe.data.reverse != (name == "backward")
+    settings = [*options.set, *HELPER, *options.helper, *text(recipe.data, [TEXT], workdir)]
+    return training_command(options, workdir / name, [*settings, f"data.reverse={json.dumps(is_reversed)}"])
 
 
-def translation_command(name, workdir) -> list:
+def translation_command(name, recipe, workdir) -> list:
+    longest = max(recipe.data.max_length, recipe.decode.max_input_length)  # half a sentence is no translation
     command = [sys.executable, "-m", "keras_transformer", "translate", "--workdir", workdir / name]
-    return [*command, "--input", workdir / READS[name], "--output", workdir / f"{name}.partial"]
+    command += ["--input", workdir / READS[name], "--output", workdir / f"{name}.partial"]
+    return [*command, "--set", f"decode.max_input_length={longest}"]
 
 
-def model_command(options, workdir) -> list:
-    source, target, forward, backward = (
-        str(workdir / name) for name in ("source.txt", "target.txt", "forward.txt", "backward.txt")
-    )
-    sides = [[source, backward, source], [target, target, forward]]
-    if load_recipe(options.recipe, options.set).data.reverse:
-        sides.reverse()
-    text = json.dumps(sides, ensure_ascii=False)
-    settings = [*options.set, f"data.train={text}", "data.max_pairs=none"]
-    return training_command(workdir / "model", Path(options.recipe).resolve(), settings)
+def model_command(options, recipe, workdir) -> list:
+    return training_command(options, workdir / "model", [*options.set, *text(recipe.data, DIVERSIFIED, workdir)])
+
+
+def training_command(options, folder, settings) -> list:
+    words = [word for setting in settings for word in ("--set", setting)]
+    return [sys.executable, ROOT / "train_keras.py", "--recipe", options.recipe, "--workdir", folder, *words]
+
+
+def text(data, pairs, workdir) -> list:
+    """The settings to train on pairs of files of WORKDIR, source and target, with the recipe's other sets."""
+    sides = [[str(workdir / name) for name in side] for side in zip(*pairs, strict=True)]
+    corpora = {
+        "train": sides[::-1] if data.reverse else sides,
+        "valid": data.train if data.valid is None else data.valid,  # what brings a validation set along
+        "test": evaluation_corpus(data),
+    }
+    settings = [f"data.{name}={json.dumps(corpus, ensure_ascii=False)}" for name, corpus in corpora.items() if corpus]
+    return [*settings, "data.max_pairs=none"]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ length (alpha >= 0). So whatever a live beam becomes scores at most log P(beam) 
 live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes
 to the earlier one), and the sentence is done: it is frozen.
 
-**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `FEW` is left, these go
+**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left, these go
 on as a batch of their own, until all are done.
 """
 
@@ -36,7 +36,7 @@ from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, for
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
 from keras_transformer.decoding.types import Hypotheses, SearchSettings
 
-FEW = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 %
+LAST = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 % (docs/log.md)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,19 +85,19 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         max_length: T, positions there is room for; an int under XLA.
     """
     constraints = within(constraints, max_length)
-    go_on = partial(_search, step, reorder, settings)
-    few = tf.shape(constraints.max_lengths)[0] // FEW
-    index, search = go_on(0, _start(state, constraints, settings, max_length), constraints, until=few)
+    run = partial(_run, step, reorder, settings=settings)
+    search, last = _start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0] // LAST
+    index, search = run(0, search, constraints, until=last)
     found = _best(search, constraints, settings)
 
-    rows = tf.math.top_k(tf.cast(~search.done, tf.int32), few).indices  # all that are left, and some that are done
+    rows = tf.math.top_k(tf.cast(~search.done, tf.int32), last).indices  # all that are left, and some that are done
     search, constraints = _rows(search, rows), _rows(constraints, rows)
-    _, search = go_on(index, search, constraints, until=0)
+    _, search = run(index, search, constraints, until=0)
     rest = _best(search, constraints, settings)
-    return Hypotheses(*(tf.tensor_scatter_nd_update(x, rows[:, None], y) for x, y in zip(found, rest, strict=True)))
+    return tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, rest)
 
 
-def _search(step, reorder, settings, index, search, constraints, until):
+def _run(step, reorder, index, search, constraints, *, settings, until):
     """Goes on with the search at step `index`, until no more than `until` sentences are left. -> index, Search"""
 
     def going_on(_, search):

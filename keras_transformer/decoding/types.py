@@ -5,14 +5,15 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-State = Any  # a tree of tensors, axis 0 of each is the batch; only the step and reorder functions look inside
+State = Any  # a tree of tensors, axis 0 of each is the batch; only the step and reorder functions look inside a row
 
 
 class StepFn(Protocol):
     def __call__(self, ids: tf.Tensor, index: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, state -> (B, W, V), state
 
-        Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come.
+        Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come. Steps may
+        come to have fewer rows, those of ids and state; whatever belongs to one sentence has to be in the state.
         """
 
 

@@ -66,10 +66,14 @@ class TokenEmbedding(keras.layers.Layer):
     def is_large(self):
         return self.vocab_size * self.d_model >= LARGE
 
-    def panels(self, whole=False):
-        """The vocabulary turned around, in a panel a thread or as a whole. Narrower panels are slower here."""
-        columns = self.vocab_size if whole else columns_a_thread(self.vocab_size)
+    def panels(self):
+        """The vocabulary in a panel a thread. Narrower panels are slower here."""
+        columns = columns_a_thread(self.vocab_size)
         return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True, columns=columns)
+
+    def turned(self):
+        """The vocabulary turned around. -> (D, V)"""
+        return tf.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)

@@ -10,7 +10,7 @@ XLA multiplies by the panels of one array in one thread, so there are as many ar
 `FEW_ROWS` rows; with more, arithmetic takes a part of the time.
 
 TensorFlow without XLA reads a kernel (D, N) fast as it lies. Only a vocabulary, which is (N, D), it turns around for
-every product: there one panel of all columns, (1, D, N), serves any number of rows.
+every product: there a copy that is turned around before, (D, N), stands for the panels, for any number of rows.
 
 Layers multiply by `product`, a plain product outside of `use_panels`. Inside it takes the panels:
 
@@ -22,6 +22,7 @@ import contextlib
 import contextvars
 import itertools
 import os
+import types
 
 import tensorflow as tf
 
@@ -30,7 +31,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 8  # with more, XLA's own product is as fast
 
-_panels = contextvars.ContextVar("panels", default={})  # noqa: B039 - by layer; nobody changes it
+_panels = contextvars.ContextVar("panels", default=types.MappingProxyType({}))  # by layer
 
 
 @contextlib.contextmanager
@@ -45,11 +46,6 @@ def use_panels(panels):
 
 def has_panels(layer):
     return layer in _panels.get()
-
-
-def is_whole(panels):
-    """Whether they are one panel of all columns."""
-    return len(panels) == panels[0].shape[0] == 1
 
 
 def columns_a_thread(size):
@@ -82,11 +78,8 @@ def to_panels(kernel, transposed=False, columns=COLUMNS):
 
 def panel_product(rows, panels, size):
     """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
-    _, depth, columns = panels[0].shape
-    if is_whole(panels):
-        return tf.matmul(rows, tf.reshape(panels[0], (depth, columns)))[:, :size]
     y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
-    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * columns))[:, :size]
+    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]
 
 
 def product(layer, rows, kernel, transposed=False):
@@ -101,8 +94,8 @@ def product(layer, rows, kernel, transposed=False):
     panels = _panels.get().get(layer)
     if panels is None:
         return as_it_lies()
-    if is_whole(panels):
-        return by_panels()
+    if not isinstance(panels, tuple):  # the kernel itself, turned around
+        return tf.matmul(rows, panels)
     num_rows = tf.shape(rows)[0]
     few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
     return tf.cond(few, by_panels, as_it_lies)

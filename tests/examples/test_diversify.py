@@ -42,13 +42,14 @@ def recipe(tmp_path):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The commands of every stage; a translation is that of the text in capitals, and nothing is trained."""
+    """The commands of every stage; a translation is the text in capitals, and nothing is trained."""
     stages = []
 
     def run(jobs):
         stages.append([list(map(str, command)) for command, _ in jobs])
         for command in stages[-1]:
             if "translate" in command:
+                assert "decode.max_input_length=256" in command
                 source, output = (Path(command[command.index(name) + 1]) for name in ("--input", "--output"))
                 output.write_text(source.read_text(encoding="utf-8").upper(), encoding="utf-8")
 
@@ -56,53 +57,97 @@ def ran(monkeypatch):
     return stages
 
 
+def setting(command, name):
+    """Of several the last one counts."""
+    return [word for word in command if word.startswith(f"{name}=")][-1].removeprefix(f"{name}=")
+
+
 def corpus(command):
-    text = next(word for word in command if word.startswith("data.train="))
-    sides = json.loads(text.removeprefix("data.train="))
-    return [
-        [line for name in side for line in Path(name).read_text(encoding="utf-8").split("\n")[:-1]] for side in sides
-    ]
+    sides = json.loads(setting(command, "data.train"))
+    return [[line for name in side for line in lines(name)] for side in sides]
+
+
+def lines(path):
+    return Path(path).read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def capitals(side):
+    return [line.upper() for line in side]
 
 
 def test_the_model_learns_from_the_text_and_from_either_side_with_its_translation(recipe, ran, tmp_path):
     assert diversify.main(["--recipe", str(recipe), "--workdir", str(tmp_path / "work")]) == 0
     helpers, _, (model,) = ran
     assert [len(stage) for stage in ran] == [2, 2, 1]
-    forward, backward = helpers
-    assert set(diversify.HELPER) < set(forward) and [word for word in backward if word not in forward] == [
-        str(tmp_path / "work" / "backward"),
-        "data.reverse=true",
-    ]
-    english, german = ((tmp_path / f"train.{language}").read_text().split("\n")[:-1] for language in ("en", "de"))
-    capitals = [[line.upper() for line in side] for side in (english, german)]
-    assert corpus(model) == [[*english, *capitals[1], *english], [*german, *german, *capitals[0]]]
-    assert not set(diversify.HELPER) & set(model)
+    english, german = (lines(tmp_path / f"train.{language}") for language in ("en", "de"))
+    for helper, is_reversed in zip(helpers, ("false", "true"), strict=True):
+        assert set(diversify.HELPER) < set(helper) and setting(helper, "data.reverse") == is_reversed
+        assert corpus(helper) == [english, german]
+    assert corpus(model) == [[*english, *capitals(german), *english], [*german, *german, *capitals(english)]]
+    assert not set(diversify.HELPER) & set(model) and "data.reverse" not in " ".join(model)
 
 
 def test_the_other_direction_of_a_recipe(recipe, ran, tmp_path):
     command = ["--recipe", str(recipe), "--workdir", str(tmp_path / "work"), "--set", "data.reverse=true"]
-    assert diversify.main([*command, "--set", "data.max_pairs=50"]) == 0
-    (_, backward), _, (model,) = ran
-    assert backward[-1] == "data.reverse=false" and "data.reverse=true" in model and model[-1] == "data.max_pairs=none"
-    english, german = ((tmp_path / f"train.{language}").read_text().split("\n")[:50] for language in ("en", "de"))
-    capitals = [[line.upper() for line in side] for side in (english, german)]
-    assert corpus(model) == [[*english, *english, *capitals[1]], [*german, *capitals[0], *german]]
+    assert diversify.main([*command, "--set", "data.max_pairs=50", "--helper", "data.reverse=true"]) == 0
+    helpers, _, (model,) = ran
+    assert [setting(helper, "data.reverse") for helper in helpers] == ["true", "false"]
+    assert setting(model, "data.reverse") == "true" and setting(model, "data.max_pairs") == "none"
+    english, german = (lines(tmp_path / f"train.{language}")[:50] for language in ("en", "de"))
+    assert corpus(model) == [[*english, *english, *capitals(german)], [*german, *capitals(english), *german]]
+
+
+def test_text_that_is_no_pair_of_files_and_brings_its_other_sets_along(recipe, ran, tmp_path):
+    command = ["--recipe", str(recipe), "--workdir", str(tmp_path / "work"), "--set", "data.max_pairs=30"]
+    assert diversify.main([*command, "--set", "data.train=demo", "--set", "data.valid=none"]) == 0
+    for training in (*ran[0], *ran[2]):
+        assert [setting(training, f"data.{split}") for split in ("valid", "test")] == ['"demo"', '"demo"']
+    assert [len(side) for side in corpus(ran[2][0])] == [90, 90]
 
 
 def test_again_it_goes_on_where_it_was(recipe, ran, tmp_path):
-    command = ["--recipe", str(recipe), "--workdir", str(tmp_path / "work")]
+    work = tmp_path / "work"
+    command = ["--recipe", str(recipe), "--workdir", str(work)]
     assert diversify.main(command) == 0
-    (tmp_path / "work" / "backward.txt").unlink()
+    (work / "backward.txt").rename(work / "backward.partial")  # all of it, and then it was interrupted
+    (work / "forward.txt").rename(work / "forward.partial")
+    with open(work / "forward.partial", "a") as file:
+        file.truncate((work / "source.txt").stat().st_size // 2)
     assert diversify.main([*command, "--in-turn"]) == 0
     again = ran[3:]
     assert [len(stage) for stage in again] == [1, 1, 1, 1]  # both helpers, to be sure; one translation; the model
-    assert "translate" in again[2][0] and str(tmp_path / "work" / "backward") in again[2][0]
+    assert "translate" in again[2][0] and str(work / "forward") in again[2][0]
+    assert not list(work.glob("*.partial")) and lines(work / "forward.txt") == capitals(lines(work / "source.txt"))
+
+
+def test_a_folder_that_was_made_otherwise_keeps_its_text(recipe, ran, tmp_path):
+    work = tmp_path / "work"
+    command = ["--recipe", str(recipe), "--workdir", str(work)]
+    assert diversify.main(command) == 0
+    before = lines(work / "source.txt")
+    own = json.dumps([str(work / "source.txt"), str(work / "target.txt")])
+    for other in (["--set", "data.max_pairs=5"], ["--helper", "train.steps=9000"], ["--set", f"data.train={own}"]):
+        with pytest.raises(SystemExit, match="was made with another"):
+            diversify.main([*command, *other])
+    assert lines(work / "source.txt") == before and len(ran) == 3
+
+
+def test_a_translation_that_is_too_short_is_no_translation(recipe, tmp_path, monkeypatch):
+    def half(jobs):
+        for command, _ in jobs:
+            if "translate" in command:
+                Path(command[command.index("--output") + 1]).write_text("a line\n")
+
+    monkeypatch.setattr(diversify, "run_together", half)
+    with pytest.raises(SystemExit, match="Every line of source.txt"):
+        diversify.main(["--recipe", str(recipe), "--workdir", str(tmp_path / "work")])
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (["--set", "data.valid=none"], "data.valid"),
+        (["--set", "train.cooldown_steps=7"], "cooldown_steps"),  # of the model alone
         (["--set", "train.stepss=3"], "stepss"),
         (["--helper", "train.steps=0"], "steps"),
         (["--set", "data.train=['a.en','a.de']"], "a.en"),
@@ -129,6 +174,4 @@ def test_the_whole_of_it(recipe, tmp_path, capsys):
     times = {path: path.stat().st_mtime_ns for path in workdir.rglob("*.keras")}
     assert diversify.main(command) == 0  # again: everything is there
     assert times == {path: path.stat().st_mtime_ns for path in workdir.rglob("*.keras")}
-    with pytest.raises(SystemExit):
-        diversify.main([*command, "--helper", "train.seed=2"])
-    assert "train.seed: 1 -> 2" in capsys.readouterr().err
+    assert "The model is" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import logged
 import pytest
 
 SAYS_ITS_CORES = "import os; print(sorted(os.sched_getaffinity(0)))"
-pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no cores to choose")
+WITH_CORES = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no cores to choose")
 
 
 def job(folder, program):
@@ -21,6 +21,7 @@ def said(folder):
     return folder.with_name(f"{folder.name}.log").read_text()
 
 
+@WITH_CORES
 @pytest.mark.parametrize(
     ("cores", "number", "expected"),
     [({0, 1}, 2, [{0}, {1}]), ({0, 2, 3, 5, 7}, 2, [{0, 3, 7}, {2, 5}]), ({4}, 2, [{4}, {4}]), ({1, 2}, 1, [{1, 2}])],
@@ -30,6 +31,7 @@ def test_cores_are_shared_out_and_none_is_left_alone(cores, number, expected, mo
     assert logged.shares(number) == expected
 
 
+@WITH_CORES
 def test_commands_run_at_the_same_time_on_their_own_cores(tmp_path):
     meets = (
         "import pathlib, time; pathlib.Path({own!r}).touch()\n"
@@ -61,16 +63,30 @@ def test_where_one_fails_the_other_is_stopped(tmp_path, capsys):
     assert "why" in message and "b stopped with exit code 3" in message and "a stopped" not in message
 
 
-def test_a_signal_reaches_all_and_the_exit_code_says_so(tmp_path):
-    """Each command saves its state at SIGTERM and ends with 143, as a training does."""
+def test_a_command_that_cannot_be_started_stops_the_other(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(FileNotFoundError):
+        logged.run_together([job(tmp_path / "a", "import time; time.sleep(60)"), (["no such"], tmp_path / "b")])
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("saves_its_state", [True, False])
+def test_a_signal_reaches_all_once_and_the_exit_code_says_so(tmp_path, saves_its_state):
+    """A training saves its state at SIGTERM and ends with 143; one that has not begun, and a translation, just end."""
     saves = (
         "import pathlib, signal, sys, time\n"
-        "def save(*_): pathlib.Path({saved!r}).touch(); sys.exit(143)\n"
-        "signal.signal(signal.SIGTERM, save); pathlib.Path({ready!r}).touch(); time.sleep(60)"
+        "def save(*_):\n"
+        "    with open({saved!r}, 'a') as file: file.write('x')\n"
+        "    time.sleep({seconds}); sys.exit(143)\n"
+        f"if {saves_its_state}: signal.signal(signal.SIGTERM, save)\n"
+        "pathlib.Path({ready!r}).touch(); time.sleep(60)"
     )
     jobs = [
-        job(tmp_path / name, saves.format(saved=str(tmp_path / f"{name}.saved"), ready=str(tmp_path / f"{name}.ready")))
-        for name in "ab"
+        job(
+            tmp_path / name,
+            saves.format(saved=str(tmp_path / f"{name}.saved"), ready=str(tmp_path / f"{name}.ready"), seconds=seconds),
+        )
+        for name, seconds in (("a", 0), ("b", 1))
     ]
     named = [(command, str(folder)) for command, folder in jobs]
     program = f"import pathlib, logged; logged.run_together([(c, pathlib.Path(f)) for c, f in {named!r}])"
@@ -83,4 +99,5 @@ def test_a_signal_reaches_all_and_the_exit_code_says_so(tmp_path):
     series.send_signal(signal.SIGTERM)
     _, message = series.communicate(timeout=60)
     assert series.returncode == 143 and "The same command goes on." in message
-    assert all((tmp_path / f"{name}.saved").exists() for name in "ab")
+    if saves_its_state:
+        assert [(tmp_path / f"{name}.saved").read_text() for name in "ab"] == ["x", "x"]
