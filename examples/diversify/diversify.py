@@ -10,8 +10,7 @@ It needs no other text than the recipe's, and the model is as large as the recip
     model/                       the recipe's model, of the text and of either side with its translation
 
 Each folder is an ordinary run of train_keras.py. What it said is in FOLDER.log, what was said while a helper translated
-in FOLDER-translation.log. The helpers have the recipe but for HELPER: few steps, and the dropout that is best for so
-few. The same command again goes on where it was.
+in FOLDER-translation.log. The helpers have the recipe too, but for HELPER. The same command again goes on where it was.
 """
 
 import argparse
@@ -32,13 +31,7 @@ from keras_transformer.data.sources import evaluation_corpus, files, read_pairs,
 from keras_transformer.recipes import load_recipe
 from keras_transformer.training.workdir import Workdir, differences
 
-HELPER = (
-    "train.steps=4000",
-    "train.cooldown_steps=2000",
-    "model.dropout=0.1",
-    "train.start_from=none",
-    "train.export=false",
-)
+HELPER = ("train.start_from=none", "train.export=false")
 READS = {"forward": "source.txt", "backward": "target.txt"}  # what each helper translates
 
 
