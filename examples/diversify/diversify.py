@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 from logged import ROOT, run_together
 
 from keras_transformer.commands.lines import chunks, count_lines, open_output
-from keras_transformer.config import Config, ConfigError
+from keras_transformer.config import Config
 from keras_transformer.data.records import write_json
 from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
 from keras_transformer.recipes import load_recipe
@@ -70,9 +70,10 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     try:
         recipe, _ = load_recipe(options.recipe, options.set), helper(options)
-    except ConfigError as error:
+        has_valid = recipe.data.valid is not None or "valid" in splits(recipe.data.train)
+    except ValueError as error:  # of the configuration, or of a corpus that is not there
         parser.error(str(error))
-    if recipe.data.valid is None and "valid" not in splits(recipe.data.train):
+    if not has_valid:
         parser.error("the recipe must name data.valid: what is held out of the text would come back in a translation.")
     return options, recipe
 
