@@ -89,12 +89,18 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
     search, last = _start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0] // LAST
     index, search = run(0, search, constraints, until=last)
     found = _best(search, constraints, settings)
+    if (constraints.max_lengths.shape[0] or LAST) < LAST:
+        return found  # of so few sentences none is left
 
     rows = tf.math.top_k(tf.cast(~search.done, tf.int32), last).indices  # all that are left, and some that are done
-    search, constraints = _rows(search, rows), _rows(constraints, rows)
-    _, search = run(index, search, constraints, until=0)
-    rest = _best(search, constraints, settings)
-    return tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, rest)
+
+    def go_on():
+        left, theirs = _rows(search, rows), _rows(constraints, rows)
+        _, left = run(index, left, theirs, until=0)
+        rest = _best(left, theirs, settings)
+        return tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, rest)
+
+    return tf.cond(tf.reduce_all(search.done), lambda: found, go_on)
 
 
 def _run(step, reorder, index, search, constraints, *, settings, until):
