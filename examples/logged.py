@@ -12,6 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes, with and without a state that is saved
 
 
+def training_command(folder, settings, recipe=None) -> list:
+    """train_keras.py in FOLDER, with some KEY=VALUE beside the recipe."""
+    words = ["--workdir", folder, *(word for setting in settings for word in ("--set", setting))]
+    return [sys.executable, ROOT / "train_keras.py", *(("--recipe", recipe) if recipe else ()), *words]
+
+
 def run_logged(command, folder):
     """Runs a command, what it says at the end of FOLDER.log. Ends with its exit code where it does not succeed."""
     run_together([(command, folder)])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py lies
 
-from logged import ROOT, run_logged
+from logged import ROOT, run_logged, training_command
 
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.records import write_json, write_text
@@ -83,7 +83,7 @@ def result(name, seed, settings, workdir) -> dict:
     changes = [*settings, *CHANGES[name], f"train.seed={seed}", "train.export=false"]
     config = load_recipe(RECIPE, changes).to_dict()
     if not done.exists():
-        run_logged(training_command(changes, folder), folder)
+        run_logged(training_command(folder, changes, RECIPE), folder)
         for split in SPLITS:
             run_logged(evaluation_command(split, folder, base), folder)
         found = {split: scores(folder / f"{split}.json") for split in SPLITS}
@@ -92,11 +92,6 @@ def result(name, seed, settings, workdir) -> dict:
     if differing := differences(Config.from_dict(found["config"]).to_dict(), config):
         raise SystemExit(f"{folder} was made with another {', '.join(differing)}: give that, or another --workdir.")
     return found
-
-
-def training_command(changes, folder) -> list:
-    words = [word for change in changes for word in ("--set", change)]
-    return [sys.executable, ROOT / "train_keras.py", "--recipe", RECIPE, "--workdir", folder, *words]
 
 
 def evaluation_command(split, folder, base) -> list:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py lies
 
-from logged import ROOT, run_together
+from logged import run_together, training_command
 
 from keras_transformer.commands.lines import chunks, count_lines, open_output
 from keras_transformer.config import Config
@@ -142,7 +142,8 @@ DIVERSIFIED = (TEXT, ("backward.txt", "target.txt"), ("source.txt", "forward.txt
 def helper_command(name, options, recipe, workdir) -> list:
     is_reversed = recipe.data.reverse != (name == "backward")
     settings = [*options.set, *HELPER, *options.helper, *text(recipe.data, [TEXT], workdir)]
-    return training_command(options, workdir / name, [*settings, f"data.reverse={json.dumps(is_reversed)}"])
+    settings += [f"data.reverse={json.dumps(is_reversed)}"]
+    return training_command(workdir / name, settings, options.recipe)
 
 
 def translation_command(name, recipe, workdir) -> list:
@@ -153,12 +154,8 @@ def translation_command(name, recipe, workdir) -> list:
 
 
 def model_command(options, recipe, workdir) -> list:
-    return training_command(options, workdir / "model", [*options.set, *text(recipe.data, DIVERSIFIED, workdir)])
-
-
-def training_command(options, folder, settings) -> list:
-    words = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, ROOT / "train_keras.py", "--recipe", options.recipe, "--workdir", folder, *words]
+    settings = [*options.set, *text(recipe.data, DIVERSIFIED, workdir)]
+    return training_command(workdir / "model", settings, options.recipe)
 
 
 def text(data, pairs, workdir) -> list:

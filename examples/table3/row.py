@@ -18,7 +18,7 @@ from paper import ROWS, scaled
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py lies
 
-from logged import ROOT, run_logged
+from logged import run_logged, training_command
 
 TOKENS_PER_BATCH = 2048  # positions a side: many small steps learn most in a short time
 
@@ -29,7 +29,7 @@ def train(name, plan, workdir):
     if name != "base" and not folder.exists():  # the text is prepared once: same seed, same data, same tokenizer
         shutil.copytree(base / "data", folder / "data")
         shutil.copy(base / "tokenizer.model", folder)
-    run_logged(training_command(name, plan, folder), folder)
+    run_logged(training_command(folder, settings_of(name, plan)), folder)
     run_logged(evaluation_command(name, plan, workdir), folder)
     os.replace(folder / "dev.json.partial", folder / "dev.json")
 
@@ -38,7 +38,8 @@ def is_finished(folder) -> bool:
     return (folder / "dev.json").exists()
 
 
-def training_command(name, plan, folder) -> list:
+def settings_of(name, plan) -> list:
+    """KEY=VALUE of a row, those of the command last."""
     config = scaled(ROWS[name], plan["factor"], plan["steps"])
     settings = {"preset": ROWS[name].key}
     settings |= {f"model.{field}": getattr(config.model, field) for field in ("d_model", "d_ff", "d_k", "d_v")}
@@ -58,9 +59,7 @@ def training_command(name, plan, folder) -> list:
         "train.average_checkpoints": 1,
         "train.export": "false",
     }
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    words += [word for setting in plan["set"] for word in ("--set", setting)]
-    return [sys.executable, ROOT / "train_keras.py", "--workdir", folder, *words]
+    return [*(f"{key}={value}" for key, value in settings.items()), *plan["set"]]
 
 
 def evaluation_command(name, plan, workdir) -> list:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from comparison import markdown
 from paper import FACTORS, ROWS, cost, scaled
-from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, train, training_command
+from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settings_of, train, training_command
 
 from keras_transformer.config import ConfigError
 from keras_transformer.data.records import write_json, write_text
@@ -119,7 +119,7 @@ def time_base(plan, folder) -> tuple[float, float, float]:
     print(f"Timing {TIMED_STEPS} steps of base ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
-    run_logged(training_command("base", plan | {"steps": TIMED_STEPS}, folder), folder)
+    run_logged(training_command(folder, settings_of("base", plan | {"steps": TIMED_STEPS})), folder)
     elapsed = time.monotonic() - began
     log = (folder / "log.jsonl").read_text(encoding="utf-8").split("\n")
     at = [record["seconds"] for record in map(json.loads, filter(None, log)) if record["kind"] == "train"]

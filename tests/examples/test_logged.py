@@ -21,6 +21,13 @@ def said(folder):
     return folder.with_name(f"{folder.name}.log").read_text()
 
 
+def test_a_training_has_its_recipe_its_folder_and_its_settings(tmp_path):
+    words = logged.training_command(tmp_path / "run", ["train.seed=3", "model.dropout=0.2"], tmp_path / "recipe.toml")
+    expected = ["--recipe", tmp_path / "recipe.toml", "--workdir", tmp_path / "run"]
+    assert words[2:] == [*expected, "--set", "train.seed=3", "--set", "model.dropout=0.2"]
+    assert words[1].is_file() and "--recipe" not in logged.training_command(tmp_path / "run", [])
+
+
 @WITH_CORES
 @pytest.mark.parametrize(
     ("cores", "number", "expected"),
