@@ -14,7 +14,8 @@ from functools import partial
 
 import tensorflow as tf
 
-from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, beam_search, generate, sampler
+from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, Steps, beam_search, generate, sampler
+from keras_transformer.layers.panels import GRAPH_FEW_ROWS
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -41,7 +42,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    step, cache = _start(model, source_ids, max_length, width, loop)
+    step, cache = _steps(model, loop), _start(model, source_ids, max_length, width, loop)
     return beam_search(step, model.reorder, cache, constraints, settings, max_length)
 
 
@@ -58,7 +59,7 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=decode.no_repeat_ngram)
     constraints, max_length = _constraints(model, source_ids, decode)
-    step, cache = _start(model, source_ids, max_length, 1, loop)
+    step, cache = _step(model, loop), _start(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
     return generate(step, cache, choose, constraints, settings, max_length)
 
@@ -138,7 +139,18 @@ def _width(ids):
 
 
 def _start(model, source_ids, max_length, beam_width, loop):
-    """The model as the step function of a search, and what it gets at index 0. -> StepFn, Cache"""
+    """The cache at index 0."""
     memory, memory_mask = model.encode(not_empty(source_ids))
-    cache = model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
-    return partial(model.step, panels=model.panels(loop)), cache
+    return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
+
+
+def _steps(model, loop):
+    """The step functions of a beam search. -> StepFn, or Steps"""
+    if loop == "graph":
+        return Steps(partial(_step, model, loop), partial(_step, model, loop, few=True), GRAPH_FEW_ROWS)
+    return _step(model, loop)
+
+
+def _step(model, loop, few=False):
+    """The model as the step function of a search, with what is made once before its loop. -> StepFn"""
+    return partial(model.step, panels=model.panels(loop, few))

@@ -174,17 +174,20 @@ class Transformer(keras.Model):
         projected = tuple(kind.of(part) for part in self._project(memory))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
 
-    def panels(self, loop):
-        """Kernels in the order in which steps read them fastest, to be made once before a loop. -> {layer: panels}"""
+    def panels(self, loop, few=False):
+        """Kernels in the order in which steps read them fastest, to be made once before a loop. -> {layer: panels}
+
+        `few` are those for few rows, where a loop has others: a loop of XLA's chooses by itself.
+        """
         _check_loop(loop)
-        if loop == "any":
-            return {}
-        if loop == "graph":
-            return {self.output_embedding: self.output_embedding.turned()}
         layers = [layer for block in self.decoder for layer in block.layers_of_step()]
-        if not self.output_embedding.is_large:
-            layers.append(self.output_embedding)
-        return {layer: layer.panels() for layer in layers}
+        if loop == "xla":
+            if not self.output_embedding.is_large:
+                layers.append(self.output_embedding)
+            return {layer: layer.panels() for layer in layers}
+        if loop == "graph" and few:
+            return {layer: layer.graph_panels() for layer in (*layers, self.output_embedding)}
+        return {self.output_embedding: self.output_embedding.turned()} if loop == "graph" else {}
 
     def step(self, ids, index, cache, panels=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache

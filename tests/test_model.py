@@ -8,7 +8,7 @@ from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, Tr
 from keras_transformer.layers import embedding, panels
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.panels import panel_product
+from keras_transformer.layers.panels import GRAPH_COLUMNS, panel_product
 from keras_transformer.losses import cross_entropies, token_weights
 from tests.small import (
     BOS,
@@ -127,9 +127,9 @@ def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
     model, products = small_model(d_ff=131), []  # more than one panel
     monkeypatch.setattr(panels, "panel_product", lambda *arguments: products.append(0) or panel_product(*arguments))
 
-    def step(ids, loop):
+    def step(ids, loop, few=False):
         cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
-        return model.step(ids, 0, cache, model.panels(loop))[0]
+        return model.step(ids, 0, cache, model.panels(loop, few))[0]
 
     ids = tf.constant([[BOS] * W])
     expected = step(ids, "any")
@@ -140,6 +140,12 @@ def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
     products.clear()
     found = tf.function(step, autograph=False)(ids, "graph")
     assert not products and list(model.panels("graph")) == [model.output_embedding]  # the vocabulary, turned around
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    monkeypatch.setattr(panels, "GRAPH_LARGE", 1)
+    few = model.panels("graph", few=True).values()
+    assert len(few) == 8 * SMALL["num_decoder_layers"] + 1 and {panel.shape[2] for panel in few} == {GRAPH_COLUMNS}
+    found = tf.function(step, autograph=False)(ids, "graph", few=True)
+    assert not products
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

@@ -15,7 +15,7 @@ Shapes, as the comments at the ends of lines write them:
 from keras_transformer.decoding.beam import BeamSettings, beam_search
 from keras_transformer.decoding.sample import generate, greedy, sampler
 from keras_transformer.decoding.scoring import length_penalty
-from keras_transformer.decoding.types import Choose, Constraints, Hypotheses, ReorderFn, SearchSettings, StepFn
+from keras_transformer.decoding.types import Choose, Constraints, Hypotheses, ReorderFn, SearchSettings, StepFn, Steps
 
 __all__ = [
     "BeamSettings",
@@ -25,6 +25,7 @@ __all__ = [
     "ReorderFn",
     "SearchSettings",
     "StepFn",
+    "Steps",
     "beam_search",
     "generate",
     "greedy",

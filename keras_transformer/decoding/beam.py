@@ -23,7 +23,8 @@ live beam, is not above the worst of the `num_hypotheses` finished ones, nothing
 to the earlier one), and the sentence is done: it is frozen.
 
 **The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left, these go
-on as a batch of their own, until all are done.
+on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, and a batch of
+few rows is all last ones from the beginning.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, within, without_repeats
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
-from keras_transformer.decoding.types import Hypotheses, SearchSettings
+from keras_transformer.decoding.types import Hypotheses, SearchSettings, Steps
 
 LAST = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 % (docs/log.md)
 
@@ -77,33 +78,40 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
     """The best hypotheses of every sentence, `num_hypotheses` of them. -> Hypotheses
 
     Args:
-        step: StepFn over (B, W) ids.
+        step: StepFn over (B, W) ids, or Steps.
         reorder: ReorderFn.
         state: what `step` gets at index 0.
         constraints: Constraints, a row a sentence.
         settings: BeamSettings.
         max_length: T, positions there is room for; an int under XLA.
     """
+    steps = step if isinstance(step, Steps) else Steps(lambda: step, lambda: step, few_rows=0)
     constraints = within(constraints, max_length)
-    run = partial(_run, step, reorder, settings=settings)
-    search, last = _start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0] // LAST
-    index, search = run(0, search, constraints, until=last)
+    start, batch = _start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0]
+    are_few = batch * settings.beam_width <= steps.few_rows
+    last = tf.where(are_few, batch, batch // LAST) if steps.few_rows else batch // LAST
+    run = partial(_run, reorder=reorder, settings=settings)
+
+    def begin():
+        return run(steps.many(), 0, start, constraints, until=last)
+
+    index, search = tf.cond(are_few, lambda: (tf.constant(0), start), begin) if steps.few_rows else begin()
     found = _best(search, constraints, settings)
-    if (constraints.max_lengths.shape[0] or LAST) < LAST:
+    if not steps.few_rows and (constraints.max_lengths.shape[0] or LAST) < LAST:
         return found  # of so few sentences none is left
 
     rows = tf.math.top_k(tf.cast(~search.done, tf.int32), last).indices  # all that are left, and some that are done
 
     def go_on():
         left, theirs = _rows(search, rows), _rows(constraints, rows)
-        _, left = run(index, left, theirs, until=0)
+        _, left = run(steps.few(), index, left, theirs, until=0)
         rest = _best(left, theirs, settings)
         return tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, rest)
 
     return tf.cond(tf.reduce_all(search.done), lambda: found, go_on)
 
 
-def _run(step, reorder, index, search, constraints, *, settings, until):
+def _run(step, index, search, constraints, *, reorder, settings, until):
     """Goes on with the search at step `index`, until no more than `until` sentences are left. -> index, Search"""
 
     def going_on(_, search):

@@ -1,6 +1,7 @@
 """What goes into a search and what comes out of it."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
@@ -15,6 +16,14 @@ class StepFn(Protocol):
         Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come. Steps may
         come to have fewer rows, those of ids and state; whatever belongs to one sentence has to be in the state.
         """
+
+
+class Steps(NamedTuple):
+    """Step functions for many rows and for few, each made before the loop that needs it."""
+
+    many: Callable[[], StepFn]
+    few: Callable[[], StepFn]
+    few_rows: int  # a search of no more rows, B * W, has few from the beginning
 
 
 class ReorderFn(Protocol):

@@ -11,7 +11,7 @@ from keras import ops
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from keras_transformer.layers.panels import product, to_panels
+from keras_transformer.layers.panels import product, to_graph_panels, to_panels
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -32,6 +32,9 @@ class Dense(keras.layers.Dense):
 
     def panels(self):
         return to_panels(ops.cast(self.kernel, self.compute_dtype))
+
+    def graph_panels(self):
+        return to_graph_panels(ops.cast(self.kernel, self.compute_dtype))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

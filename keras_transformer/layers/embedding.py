@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
-from keras_transformer.layers.panels import columns_a_thread, has_panels, product, to_panels
+from keras_transformer.layers.panels import columns_a_thread, has_panels, product, to_graph_panels, to_panels
 
 LEFT_ROWS = 16  # a large vocabulary stands on the left up to so many rows, with more XLA is faster in its own way
 LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
@@ -70,6 +70,9 @@ class TokenEmbedding(keras.layers.Layer):
         """The vocabulary in a panel a thread. Narrower panels are slower here."""
         columns = columns_a_thread(self.vocab_size)
         return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True, columns=columns)
+
+    def graph_panels(self):
+        return to_graph_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True)
 
     def turned(self):
         """The vocabulary turned around. -> (D, V)"""

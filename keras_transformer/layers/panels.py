@@ -9,8 +9,9 @@ half the speed of the memory. Cut into panels it is read from beginning to end:
 XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for 2 to
 `FEW_ROWS` rows; with more, arithmetic takes a part of the time.
 
-TensorFlow without XLA reads a kernel (D, N) fast as it lies. Only a vocabulary, which is (N, D), it turns around for
-every product: there a copy that is turned around before, (D, N), stands for the panels, for any number of rows.
+TensorFlow without XLA does best with narrower panels of large kernels in one array (P, D, 32), for up to
+`GRAPH_FEW_ROWS` rows. With more it reads a kernel (D, N) fast as it lies. Only a vocabulary, which is (N, D), it turns
+around for every product: there a copy that is turned around before, (D, N), stands for the panels.
 
 Layers multiply by `product`, a plain product outside of `use_panels`. Inside it takes the panels:
 
@@ -26,10 +27,12 @@ import types
 
 import tensorflow as tf
 
-COLUMNS = 64  # of a panel
+COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 8  # with more, XLA's own product is as fast
+GRAPH_FEW_ROWS = 16
+GRAPH_LARGE = 2**20  # numbers of a kernel; a smaller one stays in the processor's caches
 
 _panels = contextvars.ContextVar("panels", default=types.MappingProxyType({}))  # by layer
 
@@ -53,18 +56,29 @@ def columns_a_thread(size):
     return -(-size // THREADS)
 
 
-def to_panels(kernel, transposed=False, columns=COLUMNS):
-    """(D, N) -> arrays of (P, D, columns), N / columns panels together; `transposed` is a kernel of shape (N, D).
+def to_graph_panels(kernel, transposed=False):
+    """(D, N), or (N, D) if `transposed` -> (P, D, GRAPH_COLUMNS), or (D, N) where that is as fast
 
     The last panel is filled up with zeros.
     """
+    if kernel.shape.num_elements() < GRAPH_LARGE:
+        return tf.transpose(kernel) if transposed else kernel
+    return to_panels(kernel, transposed, GRAPH_COLUMNS, num_arrays=1)[0]
+
+
+def to_panels(kernel, transposed=False, columns=COLUMNS, num_arrays=None):
+    """(D, N) -> arrays of (P, D, columns), N / columns panels together; `transposed` is a kernel of shape (N, D).
+
+    The last panel is filled up with zeros. There is an array a thread where `num_arrays` does not say how many.
+    """
+    num_arrays = num_arrays or THREADS
     columns_axis = 0 if transposed else 1
     missing = [[0, 0], [0, 0]]
     missing[columns_axis][1] = -kernel.shape[columns_axis] % columns
     if any(map(any, missing)):
         kernel = tf.pad(kernel, missing)
     num_panels = kernel.shape[columns_axis] // columns
-    bounds = [num_panels * i // THREADS for i in range(THREADS + 1)]
+    bounds = [num_panels * i // num_arrays for i in range(num_arrays + 1)]
     parts = [(begin, end) for begin, end in itertools.pairwise(bounds) if end > begin]
     if transposed:
         panels = tf.reshape(kernel, (num_panels, columns, -1))
@@ -79,6 +93,16 @@ def to_panels(kernel, transposed=False, columns=COLUMNS):
 def panel_product(rows, panels, size):
     """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
     y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
+    return _columns_together(y, size)
+
+
+def graph_panel_product(rows, panels, size):
+    """(R, D), (P, D, columns) -> (R, N), where N is `size`"""
+    return _columns_together(tf.matmul(rows, panels), size)
+
+
+def _columns_together(y, size):
+    """(P, R, columns) -> (R, N)"""
     return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]
 
 
@@ -89,13 +113,14 @@ def product(layer, rows, kernel, transposed=False):
         return tf.matmul(rows, kernel, transpose_b=transposed)
 
     def by_panels():
-        return panel_product(rows, panels, kernel.shape[0 if transposed else 1])
+        return panel_product(rows, panels, size)
 
+    size = kernel.shape[0 if transposed else 1]
     panels = _panels.get().get(layer)
     if panels is None:
         return as_it_lies()
-    if not isinstance(panels, tuple):  # the kernel itself, turned around
-        return tf.matmul(rows, panels)
+    if not isinstance(panels, tuple):  # of a graph: the kernel itself, or cut
+        return tf.matmul(rows, panels) if len(panels.shape) == 2 else graph_panel_product(rows, panels, size)
     num_rows = tf.shape(rows)[0]
     few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
     return tf.cond(few, by_panels, as_it_lies)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer import Transformer
-from keras_transformer.decoding import BeamSettings, Constraints, beam_search, length_penalty
+from keras_transformer.decoding import BeamSettings, Constraints, Steps, beam_search, length_penalty
 from tests.decoding.worlds import (
     BOS,
     EOS,
@@ -19,6 +19,7 @@ from tests.decoding.worlds import (
     assert_same,
     brute_force,
     choose_along,
+    constraints_of,
     numpy,
     penalty,
     plain_beam_search,
@@ -214,6 +215,47 @@ def test_every_sentence_has_its_own_limit():
 
 
 COMPANY = [*DEMANDS, *(Demand(sentence, 3 + sentence % 7, min_length=sentence % 3) for sentence in range(12))]
+
+
+class Counted:
+    """The steps of WORLD for many rows and for few; how many sentences each step had, and how often one was made."""
+
+    def __init__(self):
+        self.many, self.few, self.made = [], [], []
+
+    def of(self, name):
+        def step(ids, index, state):
+            getattr(self, name).append(ids.shape[0])
+            return WORLD.step(ids, index, state)
+
+        self.made.append(name)
+        return step
+
+    def steps(self, few_rows):
+        return Steps(lambda: self.of("many"), lambda: self.of("few"), few_rows)
+
+
+@pytest.mark.parametrize(
+    ("num_sentences", "many", "few"), [(1, set(), {1}), (2, set(), {2}), (3, {3}, set()), (16, {16}, {4})]
+)
+def test_few_rows_have_a_step_of_their_own(num_sentences, many, few):
+    demands, counted = COMPANY[:num_sentences], Counted()
+    state, constraints = WORLD.start([d.sentence for d in demands], 3), constraints_of(demands)
+    config = BeamSettings(**SPECIAL, beam_width=3, num_hypotheses=2, alpha=0.6)
+
+    def f():
+        return numpy(beam_search(counted.steps(few_rows=6), WORLD.reorder, state, constraints, config, 9))
+
+    found = f()
+    assert set(counted.many) == many and set(counted.few) == few
+    assert counted.made == ["many"] * bool(many) + ["few"] * bool(few)
+    assert len(counted.many) + len(counted.few) <= 9
+    in_a_graph = tf.function(lambda: beam_search(counted.steps(6), WORLD.reorder, state, constraints, config, 9))
+    again = numpy(in_a_graph())
+    for row, demand in enumerate(demands):
+        expected = plain_beam_search(WORLD, demand, beam_width=3, alpha=0.6)[:2]
+        assert_same(read(found, row), expected)
+        assert_same(read(again, row), expected)
 
 
 @functools.cache

@@ -5,7 +5,15 @@ import tensorflow as tf
 from keras_transformer.layers import panels
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.panels import COLUMNS, FEW_ROWS, panel_product, to_panels, use_panels
+from keras_transformer.layers.panels import (
+    COLUMNS,
+    FEW_ROWS,
+    GRAPH_COLUMNS,
+    GRAPH_FEW_ROWS,
+    panel_product,
+    to_panels,
+    use_panels,
+)
 
 D = 24
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
@@ -90,6 +98,24 @@ def test_a_vocabulary_that_is_turned_around_serves_any_number_of_rows(rng, rows)
     with use_panels({layer: 2 * turned}):  # so it is what is read
         found = call(x)
     np.testing.assert_allclose(found, 2 * call(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 4, GRAPH_FEW_ROWS])
+@pytest.mark.parametrize("large", [1, D * 71, D * 71 + 1])
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
+def test_a_graph_cuts_large_kernels_into_one_array_of_panels(rng, monkeypatch, which, large, rows):
+    monkeypatch.setattr(panels, "GRAPH_LARGE", large)
+    layer, call = layers()[which]
+    x = rng.normal(size=(1, rows, D)).astype("float32")
+    cut = layer.graph_panels()
+    assert cut.shape == ((3, D, GRAPH_COLUMNS) if large <= D * 71 else (D, 71))
+    with use_panels({layer: cut}):
+        by_panels = call(x)
+    np.testing.assert_allclose(by_panels, call(x), atol=1e-5)
+    with use_panels({layer: 2 * cut}):  # so it is what is read
+        found = call(x)
+    bias = 0.0 if which else layer.bias
+    np.testing.assert_allclose(found - bias, 2 * (call(x) - bias), atol=1e-5)
 
 
 def test_a_vocabulary_is_a_panel_a_thread():
