@@ -15,7 +15,6 @@ from functools import partial
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, Steps, beam_search, generate, sampler
-from keras_transformer.layers.panels import GRAPH_FEW_ROWS
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -139,7 +138,7 @@ def _width(ids):
 
 
 def _start(model, source_ids, max_length, beam_width, loop):
-    """The cache at index 0."""
+    """What a search gets at index 0. -> Cache"""
     memory, memory_mask = model.encode(not_empty(source_ids))
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
 
@@ -147,7 +146,7 @@ def _start(model, source_ids, max_length, beam_width, loop):
 def _steps(model, loop):
     """The step functions of a beam search. -> StepFn, or Steps"""
     if loop == "graph":
-        return Steps(partial(_step, model, loop), partial(_step, model, loop, few=True), GRAPH_FEW_ROWS)
+        return Steps(partial(_step, model, loop), partial(_step, model, loop, few=True), model.few_rows)
     return _step(model, loop)
 
 

@@ -34,7 +34,7 @@ from keras_transformer.layers.embedding import (
     sinusoidal_positions,
 )
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import use_panels
+from keras_transformer.layers.panels import GRAPH_FEW_ROWS, use_panels
 from keras_transformer.presets import preset
 
 
@@ -70,6 +70,8 @@ class Transformer(keras.Model):
         source_vocab_size: number of source ids, where the languages have vocabularies apart.
         **hyperparameters: fields of `ModelConfig`.
     """
+
+    few_rows = GRAPH_FEW_ROWS  # a search of no more rows in a graph has the panels for few
 
     def __init__(self, vocab_size, source_vocab_size=None, *, name=None, dtype=None, trainable=True, **hyperparameters):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
@@ -177,17 +179,19 @@ class Transformer(keras.Model):
     def panels(self, loop, few=False):
         """Kernels in the order in which steps read them fastest, to be made once before a loop. -> {layer: panels}
 
-        `few` are those for few rows, where a loop has others: a loop of XLA's chooses by itself.
+        `few` are those of a loop with few rows in a graph; XLA's choose by themselves.
         """
         _check_loop(loop)
+        if loop == "any":
+            return {}
+        if loop == "graph" and not few:
+            return {self.output_embedding: self.output_embedding.turned()}
         layers = [layer for block in self.decoder for layer in block.layers_of_step()]
-        if loop == "xla":
-            if not self.output_embedding.is_large:
-                layers.append(self.output_embedding)
-            return {layer: layer.panels() for layer in layers}
-        if loop == "graph" and few:
+        if loop == "graph":
             return {layer: layer.graph_panels() for layer in (*layers, self.output_embedding)}
-        return {self.output_embedding: self.output_embedding.turned()} if loop == "graph" else {}
+        if not self.output_embedding.is_large:
+            layers.append(self.output_embedding)
+        return {layer: layer.panels() for layer in layers}
 
     def step(self, ids, index, cache, panels=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache

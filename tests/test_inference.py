@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from keras_transformer import Transformer, inference
 from keras_transformer.config import DecodeConfig
+from keras_transformer.layers import panels
+from keras_transformer.layers.panels import graph_panel_product
 
 SIZES = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 2}
 VOCAB_SIZE = 31
@@ -158,6 +160,26 @@ def test_the_last_sentences_of_a_batch_find_what_each_finds_alone(model, rng, lo
         assert (found.lengths[row].numpy() == lengths[row] + DECODE.extra_length).all()
         np.testing.assert_array_equal(found.ids[row], alone.ids[0])
         np.testing.assert_allclose(found.log_probs[row], alone.log_probs[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 5, 6, 9])  # 5 sentences are 15 rows, so few; of 6 and of 9 some are the last
+def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
+    products = []
+    monkeypatch.setattr(panels, "GRAPH_LARGE", 1)
+    monkeypatch.setattr(panels, "graph_panel_product", lambda *args: products.append(0) or graph_panel_product(*args))
+    lengths = ([6, 2, 2] * 3)[:batch]
+    rows = [[*rng.integers(4, VOCAB_SIZE, n - 1), 3] + [0] * (6 - n) for n in lengths]
+    source_ids = np.array(rows, np.int32).reshape(batch, 6)
+    decode = DECODE.replace(min_length=99)  # as many pieces as in the source and 5 have to come: the long ones go on
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)], autograph=False)
+    def search(ids):
+        return inference.search(model, ids, decode, num_hypotheses=3, loop="graph")
+
+    found, plain = search(source_ids), inference.search(model, source_ids, decode, num_hypotheses=3)
+    assert len(products) == 8 * SIZES["num_decoder_layers"] + 1
+    np.testing.assert_array_equal(found.ids, plain.ids)
+    np.testing.assert_allclose(found.log_probs, plain.log_probs, atol=1e-4)
 
 
 @pytest.mark.parametrize("compile", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"])

@@ -23,8 +23,8 @@ live beam, is not above the worst of the `num_hypotheses` finished ones, nothing
 to the earlier one), and the sentence is done: it is frozen.
 
 **The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left, these go
-on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, and a batch of
-few rows is all last ones from the beginning.
+on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, however many
+they are, and a batch of few rows is all last ones from the beginning.
 """
 
 import dataclasses
@@ -97,9 +97,6 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
 
     index, search = tf.cond(are_few, lambda: (tf.constant(0), start), begin) if steps.few_rows else begin()
     found = _best(search, constraints, settings)
-    if not steps.few_rows and (constraints.max_lengths.shape[0] or LAST) < LAST:
-        return found  # of so few sentences none is left
-
     rows = tf.math.top_k(tf.cast(~search.done, tf.int32), last).indices  # all that are left, and some that are done
 
     def go_on():
@@ -108,7 +105,7 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         rest = _best(left, theirs, settings)
         return tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, rest)
 
-    return tf.cond(tf.reduce_all(search.done), lambda: found, go_on)
+    return tf.cond((last == 0) | tf.reduce_all(search.done), lambda: found, go_on)
 
 
 def _run(step, index, search, constraints, *, reorder, settings, until):

@@ -19,10 +19,10 @@ class StepFn(Protocol):
 
 
 class Steps(NamedTuple):
-    """Step functions for many rows and for few, each made before the loop that needs it."""
+    """What makes the step functions for many rows and for few, each asked before the loop that needs it."""
 
     many: Callable[[], StepFn]
-    few: Callable[[], StepFn]
+    few: Callable[[], StepFn]  # of the last sentences of a batch, too
     few_rows: int  # a search of no more rows, B * W, has few from the beginning
 
 

@@ -243,10 +243,7 @@ def test_few_rows_have_a_step_of_their_own(num_sentences, many, few):
     state, constraints = WORLD.start([d.sentence for d in demands], 3), constraints_of(demands)
     config = BeamSettings(**SPECIAL, beam_width=3, num_hypotheses=2, alpha=0.6)
 
-    def f():
-        return numpy(beam_search(counted.steps(few_rows=6), WORLD.reorder, state, constraints, config, 9))
-
-    found = f()
+    found = numpy(beam_search(counted.steps(few_rows=6), WORLD.reorder, state, constraints, config, 9))
     assert set(counted.many) == many and set(counted.few) == few
     assert counted.made == ["many"] * bool(many) + ["few"] * bool(few)
     assert len(counted.many) + len(counted.few) <= 9
@@ -259,7 +256,7 @@ def test_few_rows_have_a_step_of_their_own(num_sentences, many, few):
 
 
 @functools.cache
-def graph_for_any_batch():
+def graph_for_any_batch(few_rows=0):
     config = BeamSettings(**SPECIAL, beam_width=3, num_hypotheses=2, alpha=0.6, no_repeat_ngram=3)
     numbers, ids = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)
 
@@ -269,18 +266,19 @@ def graph_for_any_batch():
     def f(state, limits, min_lengths, prefix_ids, max_length):
         prefix_lengths = tf.reduce_sum(tf.cast(prefix_ids != PAD, tf.int32), axis=1)
         constraints = Constraints(limits, min_lengths, prefix_ids, prefix_lengths)
-        return beam_search(WORLD.step, WORLD.reorder, state, constraints, config, max_length)
+        step = Steps(lambda: WORLD.step, lambda: WORLD.step, few_rows) if few_rows else WORLD.step
+        return beam_search(step, WORLD.reorder, state, constraints, config, max_length)
 
     return f
 
 
-def search_company(demands, prefix_room=0, max_length=9):
+def search_company(demands, prefix_room=0, max_length=9, few_rows=0):
     prefix_ids = np.zeros((len(demands), prefix_room + max(len(d.prefix) for d in demands)), "int32")
     for row, demand in enumerate(demands):
         prefix_ids[row, : len(demand.prefix)] = demand.prefix
     limits, min_lengths = ([getattr(d, name) for d in demands] for name in ("limit", "min_length"))
     state = WORLD.start([d.sentence for d in demands], 3)
-    return numpy(graph_for_any_batch()(state, limits, min_lengths, prefix_ids, max_length))
+    return numpy(graph_for_any_batch(few_rows)(state, limits, min_lengths, prefix_ids, max_length))
 
 
 @functools.cache
@@ -293,9 +291,10 @@ def alone(row):
     rows=st.lists(st.integers(0, len(COMPANY) - 1), min_size=1, max_size=12),
     max_length=st.integers(9, 14),
     prefix_room=st.integers(0, 3),
+    few_rows=st.sampled_from([0, 15]),  # 15 rows are 5 sentences
 )
-def test_a_sentence_gets_the_same_alone_and_in_any_company(rows, max_length, prefix_room):
-    found = search_company([COMPANY[row] for row in rows], prefix_room, max_length)
+def test_a_sentence_gets_the_same_alone_and_in_any_company(rows, max_length, prefix_room, few_rows):
+    found = search_company([COMPANY[row] for row in rows], prefix_room, max_length, few_rows)
     for i, row in enumerate(rows):
         expected = alone(row)
         np.testing.assert_array_equal(found.ids[i, :, :9], expected.ids[0])
