@@ -9,7 +9,7 @@ half the speed of the memory. Cut into panels it is read from beginning to end:
 XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for 2 to
 `FEW_ROWS` rows; with more, arithmetic takes a part of the time.
 
-TensorFlow without XLA does best with narrower panels of large kernels in one array (P, D, 32). From some dozen rows on
+TensorFlow without XLA does best with narrower panels of large kernels in one array (P, D, 32). With 32 rows or more
 they gain nothing. There it takes a kernel (D, N) as it lies, but a vocabulary, which is (N, D), it would turn around
 for every product: a copy that is turned around before, (D, N), stands for the panels.
 
