@@ -14,7 +14,16 @@ from functools import partial
 
 import tensorflow as tf
 
-from keras_transformer.decoding import BeamSettings, Constraints, SearchSettings, Steps, beam_search, generate, sampler
+from keras_transformer.decoding import (
+    BeamSettings,
+    Constraints,
+    Room,
+    SearchSettings,
+    Steps,
+    beam_search,
+    generate,
+    sampler,
+)
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -41,8 +50,9 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    step, cache = _steps(model, loop), _start(model, source_ids, max_length, width, loop)
-    return beam_search(step, model.reorder, cache, constraints, settings, max_length)
+    steps = _steps(model, loop, _width(source_ids))
+    cache = _start(model, source_ids, 0 if steps.room else max_length, width, loop)
+    return beam_search(steps, model.reorder, cache, constraints, settings, max_length)
 
 
 def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
@@ -143,11 +153,14 @@ def _start(model, source_ids, max_length, beam_width, loop):
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
 
 
-def _steps(model, loop):
-    """The step functions of a beam search. -> StepFn, or Steps"""
+def _steps(model, loop, source_length):
+    """The step functions of a beam search, and what room they have. -> Steps"""
+    many, few = partial(_step, model, loop), partial(_step, model, loop, few=True)
     if loop == "graph":
-        return Steps(partial(_step, model, loop), partial(_step, model, loop, few=True), model.few_rows)
-    return _step(model, loop)
+        return Steps(many, few, model.few_rows, Room(model.grow))
+    if loop == "xla":
+        return Steps(many, few, room=Room(model.grow, first=source_length + source_length // 2 + 8))
+    return Steps(many, many)
 
 
 def _step(model, loop, few=False):

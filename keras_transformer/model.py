@@ -176,6 +176,12 @@ class Transformer(keras.Model):
         projected = tuple(kind.of(part) for part in self._project(memory))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
 
+    def grow(self, cache, max_length):
+        """The cache with room for `max_length` steps, no fewer than it has."""
+        more = max_length * cache.path.shape[1] - ops.shape(cache.path)[2]
+        path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more]])
+        return cache._replace(past=tuple(part.grow(more) for part in cache.past), path=path)
+
     def panels(self, loop, few=False):
         """Kernels in the order in which steps read them fastest, to be made once before a loop. -> {layer: panels}
 

@@ -162,6 +162,21 @@ def test_the_last_sentences_of_a_batch_find_what_each_finds_alone(model, rng, lo
         np.testing.assert_allclose(found.log_probs[row], alone.log_probs[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("loop", ["graph", "xla"])
+def test_a_search_that_outgrows_its_first_room_finds_what_one_with_all_room_finds(model, rng, loop):
+    source_ids = np.array([[*rng.integers(4, VOCAB_SIZE, 2), 3] for _ in range(9)], np.int32)
+    decode = DECODE.replace(extra_length=30, min_length=99)  # nobody ends before 33 pieces; the first room is 8, or 12
+
+    def search(ids, loop):
+        return inference.search(model, ids, decode, num_hypotheses=3, loop=loop)
+
+    found = tf.function(search, jit_compile=loop == "xla", autograph=False)(source_ids, loop)
+    plain = search(source_ids, "any")
+    assert (found.lengths.numpy() == 33).all()
+    np.testing.assert_array_equal(found.ids, plain.ids)
+    np.testing.assert_allclose(found.log_probs, plain.log_probs, atol=1e-4)
+
+
 @pytest.mark.parametrize("batch", [0, 1, 5, 6, 9])  # 5 sentences are 15 rows, so few; of 6 and of 9 some are the last
 def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
     products = []

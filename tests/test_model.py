@@ -121,6 +121,23 @@ def test_a_cache_may_have_more_room_than_is_used():
     assert np.allclose(logits, logits_of(model, source_ids, target_ids)[:, :1], atol=1e-5)
 
 
+@pytest.mark.parametrize(("loop", "compiled"), [("any", False), ("graph", False), ("xla", True)])
+def test_a_cache_may_grow(loop, compiled):
+    model = variant("everything")
+    source_ids, target_ids = sentences(SOURCE_LENGTHS, S), sentences((T,) * B, T, first=BOS)
+
+    def run():
+        cache, steps = model.start_cache(*model.encode(source_ids), max_length=0, loop=loop), []
+        for t in range(T):
+            cache = model.grow(cache, t // 3 * 3 + 3)
+            logits, cache = model.step(target_ids[:, t : t + 1], t, cache)
+            steps.append(logits)
+        return ops.concatenate(steps, axis=1)
+
+    found = tf.function(run, jit_compile=compiled, autograph=False)() if loop != "any" else run()
+    assert np.allclose(found, logits_of(model, source_ids, target_ids), atol=1e-5)
+
+
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
     monkeypatch.setattr(embedding, "LARGE", 1 if is_large else 10**9)

@@ -15,7 +15,16 @@ Shapes, as the comments at the ends of lines write them:
 from keras_transformer.decoding.beam import BeamSettings, beam_search
 from keras_transformer.decoding.sample import generate, greedy, sampler
 from keras_transformer.decoding.scoring import length_penalty
-from keras_transformer.decoding.types import Choose, Constraints, Hypotheses, ReorderFn, SearchSettings, StepFn, Steps
+from keras_transformer.decoding.types import (
+    Choose,
+    Constraints,
+    Hypotheses,
+    ReorderFn,
+    Room,
+    SearchSettings,
+    StepFn,
+    Steps,
+)
 
 __all__ = [
     "BeamSettings",
@@ -23,6 +32,7 @@ __all__ = [
     "Constraints",
     "Hypotheses",
     "ReorderFn",
+    "Room",
     "SearchSettings",
     "StepFn",
     "Steps",

@@ -25,6 +25,11 @@ to the earlier one), and the sentence is done: it is frozen.
 **The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left, these go
 on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, however many
 they are, and a batch of few rows is all last ones from the beginning.
+
+**Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins with
+little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before: there the whole batch
+has room for what nearly every sentence needs, and those that outgrow it are last ones, too, should they be many in
+several batches.
 """
 
 import dataclasses
@@ -37,6 +42,7 @@ from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, for
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
 from keras_transformer.decoding.types import Hypotheses, SearchSettings, Steps
 
+STAGE = 8  # steps at least that a state gets more at a time, and at most so many times
 LAST = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 % (docs/log.md)
 
 
@@ -85,34 +91,65 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         settings: BeamSettings.
         max_length: T, positions there is room for; an int under XLA.
     """
-    steps = step if isinstance(step, Steps) else Steps(lambda: step, lambda: step, few_rows=0)
+    steps = step if isinstance(step, Steps) else Steps(lambda: step, lambda: step)
     constraints = within(constraints, max_length)
     start, batch = _start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0]
     are_few = batch * settings.beam_width <= steps.few_rows
     last = tf.where(are_few, batch, batch // LAST) if steps.few_rows else batch // LAST
-    run = partial(_run, reorder=reorder, settings=settings)
+    run, first = partial(_run_with_room, steps.room, reorder=reorder, settings=settings), max_length
+    if steps.room is not None and steps.room.first is not None:
+        first = tf.where(last == 0, max_length, tf.minimum(steps.room.first, max_length))
 
     def begin():
-        return run(steps.many(), 0, start, constraints, until=last)
+        return run(steps.many(), 0, start, constraints, limit=first, until=last)
 
     index, search = tf.cond(are_few, lambda: (tf.constant(0), start), begin) if steps.few_rows else begin()
     found = _best(search, constraints, settings)
-    rows = tf.math.top_k(tf.cast(~search.done, tf.int32), last).indices  # all that are left, and some that are done
 
     def go_on():
-        left, theirs = _rows(search, rows), _rows(constraints, rows)
-        _, left = run(steps.few(), index, left, theirs, until=0)
-        rest = _best(left, theirs, settings)
-        return tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, rest)
+        step = steps.few()
+
+        def finish_some(found, done):
+            rows = tf.math.top_k(tf.cast(~done, tf.int32), last).indices  # that are left, then some that are done
+            left, theirs = _rows(search, rows), _rows(constraints, rows)
+            _, left = run(step, index, left, theirs, limit=max_length, until=0)
+            new = _best(left, theirs, settings), left.done
+            return tf.nest.map_structure(
+                lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), (found, done), new
+            )
+
+        return tf.while_loop(lambda _, done: ~tf.reduce_all(done), finish_some, (found, search.done))[0]
 
     return tf.cond((last == 0) | tf.reduce_all(search.done), lambda: found, go_on)
 
 
-def _run(step, index, search, constraints, *, reorder, settings, until):
-    """Goes on with the search at step `index`, until no more than `until` sentences are left. -> index, Search"""
+def _run_with_room(room, step, index, search, constraints, *, limit, **options):
+    """`_run`, with the room that it takes. -> index, Search"""
+    if room is None:
+        return _run(step, index, search, constraints, limit=limit, **options)
 
-    def going_on(_, search):
-        return tf.math.count_nonzero(~search.done, dtype=tf.int32) > until
+    def run(steps, index, search):
+        search = search._replace(state=room.grow(search.state, steps))
+        return _run(step, index, search, constraints, limit=steps, **options)
+
+    if room.first is not None:
+        return run(limit, index, search)
+    stage = tf.maximum(STAGE, limit // STAGE)
+
+    def go_on(index, search):
+        return run(tf.minimum((index // stage + 1) * stage, limit), index, search)
+
+    grown = search._replace(state=room.grow(search.state, limit))
+    shapes = tf.nest.map_structure(lambda x, y: x.shape.most_specific_compatible_shape(y.shape), search, grown)
+    going_on = partial(_is_going_on, limit=limit, until=options["until"])
+    return tf.while_loop(going_on, go_on, (tf.convert_to_tensor(index), search), (tf.TensorShape([]), shapes))
+
+
+def _run(step, index, search, constraints, *, reorder, settings, limit, until):
+    """Goes on with the search at step `index`, up to step `limit` or until no more than `until` sentences are left.
+
+    -> index, Search
+    """
 
     def advance(index, search):
         logits, state = step(search.last_ids, index, search.state)
@@ -124,7 +161,12 @@ def _run(step, index, search, constraints, *, reorder, settings, until):
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
         return index + 1, after
 
+    going_on = partial(_is_going_on, limit=limit, until=until)
     return tf.while_loop(going_on, advance, (tf.convert_to_tensor(index), search))
+
+
+def _is_going_on(index, search, *, limit, until):
+    return (index < limit) & (tf.math.count_nonzero(~search.done, dtype=tf.int32) > until)
 
 
 def _rows(tree, rows):

@@ -18,12 +18,20 @@ class StepFn(Protocol):
         """
 
 
+class Room(NamedTuple):
+    """How a state gets room for more steps, where it has none at first."""
+
+    grow: Callable[[State, tf.Tensor], State]  # the state with room for so many steps, no fewer than it has
+    first: tf.Tensor | int | None = None  # steps, until the last ones have room for all; None: whenever it is full
+
+
 class Steps(NamedTuple):
     """What makes the step functions for many rows and for few, each asked before the loop that needs it."""
 
     many: Callable[[], StepFn]
     few: Callable[[], StepFn]  # of the last sentences of a batch, too
-    few_rows: int  # a search of no more rows, B * W, has few from the beginning
+    few_rows: int = 0  # a search of no more rows, B * W, has few from the beginning
+    room: Room | None = None  # None: the state has room for all steps
 
 
 class ReorderFn(Protocol):

@@ -29,6 +29,10 @@ class KVCache(NamedTuple):
         """The keys and values of a plain cache, kept in this way."""
         return cls(*cache)
 
+    def grow(self, more) -> Self:
+        """This cache with `more` empty slots behind its own."""
+        return type(self)(*(tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]]) for x in self))
+
     def write(self, fresh: "KVCache", index) -> Self:
         """This cache with its slots from `index` * W on replaced by the W positions of the plain cache `fresh`."""
         return type(self)(*(_written(old, new, index) for old, new in zip(self, fresh, strict=True)))
@@ -58,6 +62,10 @@ class XLAKVCache(KVCache):
     @classmethod
     def of(cls, cache):
         return cls(_transposed(cache.key), cache.value)
+
+    def grow(self, more):
+        key = tf.pad(self.key, [[0, 0], [0, 0], [0, 0], [0, more]])
+        return type(self)(key, tf.pad(self.value, [[0, 0], [0, 0], [0, more], [0, 0]]))
 
     def write(self, fresh, index):
         # An op of XLA's own. It has no gradient, and nothing asks for one.

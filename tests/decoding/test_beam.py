@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer import Transformer
-from keras_transformer.decoding import BeamSettings, Constraints, Steps, beam_search, length_penalty
+from keras_transformer.decoding import BeamSettings, Constraints, Room, Steps, beam_search, length_penalty
 from tests.decoding.worlds import (
     BOS,
     EOS,
@@ -111,6 +111,61 @@ def test_the_last_sentences_go_on_as_a_batch_of_their_own(limits, rows, beam_wid
     assert seen == rows
     for row, demand in enumerate(demands):
         assert_same(read(found, row), plain_beam_search(world, demand, **rules)[:1])
+
+
+class Roomy(World):
+    """A world whose state has a slot a step. Notes how many sentences each step had, and room for how many steps."""
+
+    def begin(self, sentences, width):
+        self.seen = []
+        return self.start(sentences, width), tf.zeros((len(sentences), 0))
+
+    def step(self, ids, index, state):
+        numbers, slots = state
+        self.seen.append(tuple(slots.shape))
+        with tf.control_dependencies([tf.debugging.assert_less(index, tf.shape(slots)[1])]):
+            logits, numbers = super().step(ids, index, numbers)
+        return logits, (numbers, slots)
+
+    def reorder(self, state, parents):
+        return super().reorder(state[0], parents), state[1]
+
+    @staticmethod
+    def grow(state, steps):
+        numbers, slots = state
+        return numbers, tf.pad(slots, [[0, 0], [0, steps - tf.shape(slots)[1]]])
+
+
+@pytest.mark.parametrize(
+    ("first", "limits", "seen"),
+    [
+        (None, [20, 20, 20], [(3, 8)] * 8 + [(3, 16)] * 8 + [(3, 20)] * 4),
+        (None, [11, 10, 2, 2, 2, 3, 11, 2], [(8, 8)] * 3 + [(8, 8)] * 5 + [(8, 11)] * 2 + [(2, 11)]),
+        (None, [3, 90, 4, 2], [(4, 11)] * 4 + [(1, n) for n in (*range(11, 90, 11), 90) for _ in range(11)][4:90]),
+        (None, [0, 1], [(2, 1)]),
+        (5, [9] * 8, [(8, 5)] * 5 + [(2, 9)] * 4 * 4),  # all outgrow it
+        (5, [9, 3, 3, 3, 3, 3, 3, 9], [(8, 5)] * 3 + [(2, 9)] * 6),
+        (5, [9, 3, 9, 3, 6, 3, 3, 9], [(8, 5)] * 5 + [(2, 9)] * 4 * 2),
+        (5, [9, 2, 9], [(3, 9)] * 9),  # too few for some of them to be last ones
+        (50, [9] * 4, [(4, 9)] * 9),
+    ],
+)
+def test_a_state_gets_the_room_that_it_needs(first, limits, seen):
+    world, max_length = Roomy(13, seed=5), max(limits)
+    demands = [Demand(40 + number, limit, min_length=99) for number, limit in enumerate(limits)]  # none ends before
+    config = BeamSettings(**SPECIAL, beam_width=3, alpha=0.6)
+    steps = Steps(lambda: world.step, lambda: world.step, room=Room(world.grow, first))
+
+    def find():
+        state = world.begin([d.sentence for d in demands], 3)
+        return beam_search(steps, world.reorder, state, constraints_of(demands), config, max_length)
+
+    found = [numpy(find())]
+    assert world.seen == seen
+    found.append(numpy(tf.function(find, jit_compile=first is not None, autograph=False)()))
+    for hypotheses in found:
+        for row, demand in enumerate(demands):
+            assert_same(read(hypotheses, row), plain_beam_search(world, demand, beam_width=3, alpha=0.6)[:1])
 
 
 # --- against greedy search
@@ -423,7 +478,7 @@ def test_a_vocabulary_smaller_than_the_beam_leaves_places_empty():
 
 def test_ties_go_to_the_lower_beam_and_the_lower_id():
     def step(ids, index, state):
-        return tf.zeros((*ids.shape, 300)), state
+        return tf.zeros((*tf.unstack(tf.shape(ids)), 300)), state
 
     settings = BeamSettings(**SPECIAL, beam_width=2, num_hypotheses=2, alpha=0.0)
     constraints = Constraints(tf.constant([3]), min_lengths=tf.constant([4]))
