@@ -157,7 +157,7 @@ def _steps(model, loop, source_length):
     """The step functions of a beam search, and what room they have. -> Steps"""
     many, few = partial(_step, model, loop), partial(_step, model, loop, few=True)
     if loop == "graph":
-        return Steps(many, few, model.few_rows, Room(model.grow))
+        return Steps(many, few, model.few_rows, Room(model.grow), first_apart=True)
     if loop == "xla":
         return Steps(many, few, room=Room(model.grow, first=source_length + source_length // 2 + 8))
     return Steps(many, many)

@@ -101,7 +101,13 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         first = tf.where(last == 0, max_length, tf.minimum(steps.room.first, max_length))
 
     def begin():
-        return run(steps.many(), 0, start, constraints, limit=first, until=last)
+        step, index, search = steps.many(), 0, start
+        if steps.first_apart and settings.beam_width > 1:
+            if steps.room is not None:
+                search = search._replace(state=steps.room.grow(search.state, 1))
+            first_step = _of_one_beam(step, reorder)
+            index, search = _advance(first_step, index, search, constraints, reorder=reorder, settings=settings)
+        return run(step, index, search, constraints, limit=first, until=last)
 
     index, search = tf.cond(are_few, lambda: (tf.constant(0), start), begin) if steps.few_rows else begin()
     found = _best(search, constraints, settings)
@@ -145,24 +151,40 @@ def _run_with_room(room, step, index, search, constraints, *, limit, **options):
     return tf.while_loop(going_on, go_on, (tf.convert_to_tensor(index), search), (tf.TensorShape([]), shapes))
 
 
-def _run(step, index, search, constraints, *, reorder, settings, limit, until):
+def _of_one_beam(step, reorder):
+    """A step for those before which all beams of a sentence are the same. -> StepFn"""
+
+    def step_of_one(ids, index, state):
+        same = tf.zeros_like(ids)  # (B, W)
+        logits, state = step(ids[:, :1], index, reorder(state, same[:, :1]))
+        return tf.repeat(logits, ids.shape[1], axis=1), reorder(state, same)
+
+    return step_of_one
+
+
+def _run(step, index, search, constraints, *, limit, until, **options):
     """Goes on with the search at step `index`, up to step `limit` or until no more than `until` sentences are left.
 
     -> index, Search
     """
 
     def advance(index, search):
-        logits, state = step(search.last_ids, index, search.state)
-        candidates = _candidates(logits, index, search, constraints, settings)
-        finished = _finish(index, search, candidates, settings)
-        last_ids, live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
-        after = Search(reorder(state, parents), last_ids, live_ids, live_log_probs, finished, search.done)
-        after = after._replace(done=search.done | _is_done(index + 1, after, constraints, settings))
+        index, after = _advance(step, index, search, constraints, **options)
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
-        return index + 1, after
+        return index, after
 
     going_on = partial(_is_going_on, limit=limit, until=until)
     return tf.while_loop(going_on, advance, (tf.convert_to_tensor(index), search))
+
+
+def _advance(step, index, search, constraints, *, reorder, settings):
+    """One step of the search. -> index, Search"""
+    logits, state = step(search.last_ids, index, search.state)
+    candidates = _candidates(logits, index, search, constraints, settings)
+    finished = _finish(index, search, candidates, settings)
+    last_ids, live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
+    after = Search(reorder(state, parents), last_ids, live_ids, live_log_probs, finished, search.done)
+    return index + 1, after._replace(done=search.done | _is_done(index + 1, after, constraints, settings))
 
 
 def _is_going_on(index, search, *, limit, until):

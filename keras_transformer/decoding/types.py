@@ -15,6 +15,7 @@ class StepFn(Protocol):
 
         Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come. Steps may
         come to have fewer rows, those of ids and state; whatever belongs to one sentence has to be in the state.
+        Step 0 may have one beam, where W is 1 for once.
         """
 
 
@@ -32,6 +33,7 @@ class Steps(NamedTuple):
     few: Callable[[], StepFn]  # of the last sentences of a batch, too
     few_rows: int = 0  # a search of no more rows, B * W, has few from the beginning
     room: Room | None = None  # None: the state has room for all steps
+    first_apart: bool = False  # many rows do step 0 before their loop, with one beam a sentence, for all would be alike
 
 
 class ReorderFn(Protocol):

@@ -168,6 +168,28 @@ def test_a_state_gets_the_room_that_it_needs(first, limits, seen):
             assert_same(read(hypotheses, row), plain_beam_search(world, demand, beam_width=3, alpha=0.6)[:1])
 
 
+@pytest.mark.parametrize("no_repeat_ngram", [0, 2])
+@pytest.mark.parametrize("width", [1, 3, 40])  # more beams than step 0 has continuations
+def test_step_0_may_have_one_beam(width, no_repeat_ngram):
+    def step(ids, index, state):
+        seen.append(ids.shape[1])
+        return WORLD.step(ids, index, state)
+
+    seen, demands, rules = [], [*DEMANDS, Demand(27, 0)], dict(alpha=0.6, no_repeat_ngram=no_repeat_ngram)
+    steps = Steps(lambda: step, lambda: step, first_apart=True)
+    config = BeamSettings(**SPECIAL, beam_width=width, num_hypotheses=width, **rules)
+
+    def find():
+        state = WORLD.start([d.sentence for d in demands], width)
+        return beam_search(steps, WORLD.reorder, state, constraints_of(demands), config, 9)
+
+    found = numpy(find())
+    assert seen == [1] + [width] * (len(seen) - 1) and len(seen) > 1
+    for hypotheses in (found, numpy(tf.function(find, autograph=False)())):
+        for row, demand in enumerate(demands):
+            assert_same(read(hypotheses, row), plain_beam_search(WORLD, demand, beam_width=width, **rules)[:width])
+
+
 # --- against greedy search
 
 
