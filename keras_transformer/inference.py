@@ -165,4 +165,4 @@ def _steps(model, loop, source_length):
 
 def _step(model, loop, few=False):
     """The model as the step function of a search, with what is made once before its loop. -> StepFn"""
-    return partial(model.step, panels=model.panels(loop, few))
+    return partial(model.step, products=model.products(loop, few))

@@ -27,14 +27,9 @@ from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.cache import KINDS, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.embedding import (
-    LEFT_ROWS,
-    LearnedPositions,
-    TokenEmbedding,
-    sinusoidal_positions,
-)
+from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.panels import GRAPH_FEW_ROWS, use_panels
+from keras_transformer.layers.products import GRAPH_FEW_ROWS, use_products
 from keras_transformer.presets import preset
 
 
@@ -71,7 +66,7 @@ class Transformer(keras.Model):
         **hyperparameters: fields of `ModelConfig`.
     """
 
-    few_rows = GRAPH_FEW_ROWS  # a search of no more rows in a graph has the panels for few
+    few_rows = GRAPH_FEW_ROWS  # a search of no more rows in a graph has the products for few
 
     def __init__(self, vocab_size, source_vocab_size=None, *, name=None, dtype=None, trainable=True, **hyperparameters):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
@@ -182,34 +177,31 @@ class Transformer(keras.Model):
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more]])
         return cache._replace(past=tuple(part.grow(more) for part in cache.past), path=path)
 
-    def panels(self, loop, few=False):
-        """Kernels in the order in which steps read them fastest, to be made once before a loop. -> {layer: panels}
+    def products(self, loop, few=False):
+        """How layers multiply fastest in the steps of a loop, to be made once before it. -> {layer: product}
 
-        `few` are those of a loop with few rows in a graph; XLA's choose by themselves.
+        `few` are for a loop with few rows in a graph; XLA's choose by themselves.
         """
         _check_loop(loop)
+        vocabulary = self.output_embedding
         if loop == "any":
-            return {}
+            return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
         if loop == "graph" and not few:
-            return {self.output_embedding: self.output_embedding.turned()}
-        layers = [layer for block in self.decoder for layer in block.layers_of_step()]
-        if loop == "graph":
-            return {layer: layer.graph_panels() for layer in (*layers, self.output_embedding)}
-        if not self.output_embedding.is_large:
-            layers.append(self.output_embedding)
-        return {layer: layer.panels() for layer in layers}
+            return {vocabulary: vocabulary.turned_product()}
+        layers = [vocabulary, *(layer for block in self.decoder for layer in block.layers_of_step())]
+        return {layer: layer.graph_product() if loop == "graph" else layer.xla_product() for layer in layers}
 
-    def step(self, ids, index, cache, panels=None):
+    def step(self, ids, index, cache, products=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache
 
-        `panels` are those of the loop that the step is part of, if any.
+        `products` are those of the loop that the step is part of, if any.
         """
         index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
         slot = index * beam_width + ops.arange(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
         mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
-        with use_panels(panels or {}):
+        with use_products(products or {}):
             logits, past = self._decoder_pass(
                 ids,
                 ops.reshape(index, (1,)),
@@ -218,7 +210,6 @@ class Transformer(keras.Model):
                 cache.memory_mask,
                 past=cache.past,
                 index=index,
-                left_rows=LEFT_ROWS,
             )
         return logits, cache._replace(past=past, path=path)
 
@@ -239,7 +230,7 @@ class Transformer(keras.Model):
 
     # --- the parts of the pass
 
-    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, *, past=None, index=None, left_rows=0):
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, *, past=None, index=None):
         vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []
@@ -248,7 +239,7 @@ class Transformer(keras.Model):
             present.append(kv)
         if self.config.norm == "pre":
             x = self.decoder_norm(x)
-        return self.output_embedding.logits(x, left_rows), tuple(present)
+        return self.output_embedding.logits(x), tuple(present)
 
     def _project(self, memory):
         return tuple(block.cross_attention.project(memory) for block in self.decoder)

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from keras_transformer import Transformer, inference
 from keras_transformer.config import DecodeConfig
-from keras_transformer.layers import panels
-from keras_transformer.layers.panels import graph_panel_product
+from keras_transformer.layers import products
+from keras_transformer.layers.products import by_graph_panels
 
 SIZES = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 2}
 VOCAB_SIZE = 31
@@ -179,9 +179,9 @@ def test_a_search_that_outgrows_its_first_room_finds_what_one_with_all_room_find
 
 @pytest.mark.parametrize("batch", [0, 1, 5, 6, 9])  # 5 sentences are 15 rows, so few; of 6 and of 9 some are the last
 def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
-    products = []
-    monkeypatch.setattr(panels, "GRAPH_LARGE", 1)
-    monkeypatch.setattr(panels, "graph_panel_product", lambda *args: products.append(0) or graph_panel_product(*args))
+    made = []
+    monkeypatch.setattr(products, "GRAPH_LARGE", 1)
+    monkeypatch.setattr(products, "by_graph_panels", lambda *args: made.append(0) or by_graph_panels(*args))
     lengths = ([6, 2, 2] * 3)[:batch]
     rows = [[*rng.integers(4, VOCAB_SIZE, n - 1), 3] + [0] * (6 - n) for n in lengths]
     source_ids = np.array(rows, np.int32).reshape(batch, 6)
@@ -192,7 +192,7 @@ def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
         return inference.search(model, ids, decode, num_hypotheses=3, loop="graph")
 
     found, plain = search(source_ids), inference.search(model, source_ids, decode, num_hypotheses=3)
-    assert len(products) == 8 * SIZES["num_decoder_layers"] + 1
+    assert len(made) == 8 * SIZES["num_decoder_layers"] + 1
     np.testing.assert_array_equal(found.ids, plain.ids)
     np.testing.assert_allclose(found.log_probs, plain.log_probs, atol=1e-4)
 

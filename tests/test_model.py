@@ -5,10 +5,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, TransformerSchedule
-from keras_transformer.layers import embedding, panels
+from keras_transformer.layers import embedding, products
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.panels import GRAPH_COLUMNS, panel_product
 from keras_transformer.losses import cross_entropies, token_weights
 from tests.small import (
     BOS,
@@ -78,11 +77,11 @@ def test_steps_in_a_while_loop_equal_teacher_forcing(name, loop, compiled):
     def run(source_ids, target_ids):
         steps = tf.shape(target_ids)[1]
         cache = model.start_cache(*model.encode(source_ids), max_length=T, loop=loop)
-        panels = model.panels(loop)
+        ways = model.products(loop)
         logits = tf.zeros((steps, tf.shape(target_ids)[0], 1, V))
 
         def body(t, cache, logits):
-            step_logits, cache = model.step(tf.gather(target_ids, [t], axis=1), t, cache, panels)
+            step_logits, cache = model.step(tf.gather(target_ids, [t], axis=1), t, cache, ways)
             return t + 1, cache, tf.tensor_scatter_nd_update(logits, [[t]], step_logits[None])
 
         _, _, logits = tf.while_loop(lambda t, *_: t < steps, body, (0, cache, logits))
@@ -139,38 +138,40 @@ def test_a_cache_may_grow(loop, compiled):
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_loop_multiplies_by_the_panels_that_suit_it(monkeypatch, is_large):
+def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
     monkeypatch.setattr(embedding, "LARGE", 1 if is_large else 10**9)
-    model, products = small_model(d_ff=131), []  # more than one panel
-    monkeypatch.setattr(panels, "panel_product", lambda *arguments: products.append(0) or panel_product(*arguments))
+    monkeypatch.setattr(products, "GRAPH_LARGE", 1)
+    model, made = small_model(d_ff=131), []  # more than one panel
+    vocabulary, everywhere = model.output_embedding, 8 * SMALL["num_decoder_layers"] + 1
+    for name in ("by_panels", "by_graph_panels"):
+        original = getattr(products, name)
+        monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
 
     def step(ids, loop, few=False):
         cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
-        return model.step(ids, 0, cache, model.panels(loop, few))[0]
+        return model.step(ids, 0, cache, model.products(loop, few))[0]
 
     ids = tf.constant([[BOS] * W])
     expected = step(ids, "any")
-    assert not products
-    found = tf.function(step, jit_compile=True, autograph=False)(ids, "xla")
-    assert len(products) == 8 * SMALL["num_decoder_layers"] + (0 if is_large else 1)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    products.clear()
-    found = tf.function(step, autograph=False)(ids, "graph")
-    assert not products and list(model.panels("graph")) == [model.output_embedding]  # the vocabulary, turned around
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    monkeypatch.setattr(panels, "GRAPH_LARGE", 1)
-    few = model.panels("graph", few=True).values()
-    assert len(few) == 8 * SMALL["num_decoder_layers"] + 1 and {panel.shape[2] for panel in few} == {GRAPH_COLUMNS}
-    found = tf.function(step, autograph=False)(ids, "graph", few=True)
-    assert not products
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    for loop, few, expected_products in (
+        ("any", False, []),
+        ("xla", False, ["by_panels"] * (everywhere - is_large)),
+        ("graph", False, []),
+        ("graph", True, ["by_graph_panels"] * everywhere),
+    ):
+        made.clear()
+        found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert made == expected_products
+    assert list(model.products("graph")) == [vocabulary]  # turned around
+    assert list(model.products("any")) == [vocabulary] * is_large  # on the left
 
 
 def test_an_unknown_loop_is_refused():
     with pytest.raises(ValueError, match="`loop` must be one of 'any', 'graph', 'xla'. Received: loop='XLA'."):
         variant("post").start_cache(*variant("post").encode(sentences((S,), S)), max_length=T, loop="XLA")
     with pytest.raises(ValueError, match="Received: loop='XLA'."):
-        variant("post").panels("XLA")
+        variant("post").products("XLA")
 
 
 def test_steps_in_bfloat16_stay_near_teacher_forcing():

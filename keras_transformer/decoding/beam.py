@@ -26,10 +26,10 @@ to the earlier one), and the sentence is done: it is frozen.
 on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, however many
 they are, and a batch of few rows is all last ones from the beginning.
 
-**Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins with
-little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before: there the whole batch
-has room for what nearly every sentence needs, and those that outgrow it are last ones, too, should they be many in
-several batches.
+**Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins
+with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before: there the whole
+batch has room for what nearly every sentence needs, and those that outgrow it are last ones, too, should they be many
+in several batches.
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ from keras import ops
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from keras_transformer.layers.panels import product, to_graph_panels, to_panels
+from keras_transformer.layers.products import graph_panel_product, panel_product, product
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -30,11 +30,11 @@ class Dense(keras.layers.Dense):
             y = tf.nn.bias_add(y, ops.convert_to_tensor(self.bias))
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
-    def panels(self):
-        return to_panels(ops.cast(self.kernel, self.compute_dtype))
+    def xla_product(self):
+        return panel_product(ops.cast(self.kernel, self.compute_dtype))
 
-    def graph_panels(self):
-        return to_graph_panels(ops.cast(self.kernel, self.compute_dtype))
+    def graph_product(self):
+        return graph_panel_product(ops.cast(self.kernel, self.compute_dtype))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

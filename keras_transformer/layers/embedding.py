@@ -5,10 +5,15 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
-from keras_transformer.layers.panels import columns_a_thread, has_panels, product, to_graph_panels, to_panels
+from keras_transformer.layers.products import (
+    graph_panel_product,
+    left_product,
+    panel_product,
+    product,
+    turned_product,
+)
 
-LEFT_ROWS = 16  # a large vocabulary stands on the left up to so many rows, with more XLA is faster in its own way
-LARGE, PARTS = 2**22, 4  # a vocabulary of so many numbers is more than a processor keeps nearby
+LARGE = 2**22  # a vocabulary of so many numbers is more than a processor keeps nearby
 
 
 def sinusoidal_positions(positions, d_model):
@@ -48,17 +53,11 @@ class TokenEmbedding(keras.layers.Layer):
         """(B, T) -> (B, T, D), in the dtype of the weights"""
         return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
 
-    def logits(self, x, left_rows=0):
-        """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)
-
-        A large vocabulary without panels stands on the left for up to `left_rows` positions.
-        """
+    def logits(self, x):
+        """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)"""
         x = ops.convert_to_tensor(x)
         rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
-        if self.is_large and not has_panels(self):
-            y = large_product(rows, kernel, left_rows)
-        else:
-            y = product(self, rows, kernel, transposed=True)
+        y = product(self, rows, kernel, transposed=True)
         logits = tf.reshape(y, (*leading_shape(x), self.vocab_size))
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
 
@@ -66,41 +65,26 @@ class TokenEmbedding(keras.layers.Layer):
     def is_large(self):
         return self.vocab_size * self.d_model >= LARGE
 
-    def panels(self):
-        """The vocabulary in a panel a thread. Narrower panels are slower here."""
-        columns = columns_a_thread(self.vocab_size)
-        return to_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True, columns=columns)
+    def xla_product(self):
+        """A large vocabulary as the left operand, another one in a panel a thread: narrower panels are slower here."""
+        if self.is_large:
+            return self.left_product()
+        return panel_product(self._kernel(), transposed=True, panel_a_thread=True)
 
-    def graph_panels(self):
-        return to_graph_panels(ops.cast(self.embeddings, self.compute_dtype), transposed=True)
+    def left_product(self):
+        return left_product(self._kernel())
 
-    def turned(self):
-        """The vocabulary turned around. -> (D, V)"""
-        return tf.transpose(ops.cast(self.embeddings, self.compute_dtype))
+    def graph_product(self):
+        return graph_panel_product(self._kernel(), transposed=True)
+
+    def turned_product(self):
+        return turned_product(self._kernel())
+
+    def _kernel(self):
+        return ops.cast(self.embeddings, self.compute_dtype)
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
-
-
-def large_product(rows, kernel, left_rows):
-    """(R, D), (V, D) -> (R, V)
-
-    Up to `left_rows` rows, reading the kernel is what takes the time. It is read nearly twice as fast where it stands
-    on the left and the product is one of batches: libraries would copy it into another order first.
-    """
-    vocab_size, width = kernel.shape
-
-    def left():
-        parts = tf.reshape(kernel, (PARTS, vocab_size // PARTS, width))
-        logits = tf.matmul(parts, tf.tile(rows[None], (PARTS, 1, 1)), transpose_b=True)  # (PARTS, V / PARTS, R)
-        return tf.transpose(tf.reshape(logits, (vocab_size, -1)))
-
-    def right():
-        return tf.matmul(rows, kernel, transpose_b=True)
-
-    if not left_rows or vocab_size % PARTS:
-        return right()
-    return tf.cond(tf.shape(rows)[0] <= left_rows, left, right)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -4,11 +4,8 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.layers.embedding import (
-    LARGE,
-    LEFT_ROWS,
     LearnedPositions,
     TokenEmbedding,
-    large_product,
     sinusoidal_positions,
 )
 from tests.reference import sinusoids
@@ -105,24 +102,3 @@ def test_the_table_is_trained(learned):
         total = keras.ops.sum(learned(np.arange(3)))
     gradient = tf.convert_to_tensor(tape.gradient(total, learned.table.value))
     assert np.array_equal(np.asarray(gradient)[:, 0], [1, 1, 1] + [0] * (LIMIT - 3))
-
-
-@pytest.mark.parametrize("rows", [1, LEFT_ROWS, LEFT_ROWS + 1])
-@pytest.mark.parametrize("vocab_size", [LARGE // 64, LARGE // 64 + 1])
-@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
-def test_the_product_with_a_large_vocabulary_is_the_same_for_few_rows_and_many(rows, vocab_size, compiled):
-    rng = np.random.default_rng(2)
-    x, kernel = (rng.normal(size=(n, 64)).astype("float32") for n in (rows, vocab_size))
-    product = tf.function(large_product, jit_compile=compiled, autograph=False)
-    for left_rows in (0, LEFT_ROWS):
-        found = product(tf.constant(x), tf.constant(kernel), left_rows)
-        np.testing.assert_allclose(found, x @ kernel.T, atol=1e-4)
-
-
-@pytest.mark.parametrize("vocab_size", [LARGE // 64 - 1, LARGE // 64])
-def test_few_rows_get_the_logits_of_many(vocab_size):
-    layer = TokenEmbedding(vocab_size, 64)
-    layer.build()
-    assert layer.is_large == (vocab_size * 64 >= LARGE)
-    x = np.random.default_rng(2).normal(size=(1, 3, 64)).astype("float32")
-    np.testing.assert_allclose(layer.logits(x, LEFT_ROWS), layer.logits(x), atol=1e-5)

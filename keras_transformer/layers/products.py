@@ -1,0 +1,156 @@
+"""Products of a search's rows with kernels: other ways to make them, that read a kernel in a better order.
+
+A step of a search multiplies few rows by every kernel of the decoder, and what that takes its time for is reading the
+kernels. As kernels lie, libraries read one for four rows at half the speed of the memory. So before its loop a search
+may prepare another way for a layer, a `Product`:
+
+    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, N / 64 panels in all
+    left_product          XLA    a large vocabulary (V, D) as it lies, but as the left operand
+    graph_panel_product   graph  one array of narrower panels (P, D, 32), for large kernels
+    turned_product        graph  a copy of the vocabulary turned around, (D, V)
+
+Layers multiply by `product`, which is the plain one outside of `use_products`:
+
+>>> with use_products({layer: layer.xla_product()}):
+...     layer(x)
+"""
+
+import contextlib
+import contextvars
+import itertools
+import os
+import types
+from collections.abc import Callable
+
+import tensorflow as tf
+
+COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
+FEW_ROWS = 8  # with more, XLA's own product is as fast
+GRAPH_FEW_ROWS = 16  # a search of 8 is 1.23 times as fast, of 16 1.09
+GRAPH_LARGE = 2**20  # numbers of a kernel; a smaller one stays in the processor's caches
+LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
+
+Product = Callable[[tf.Tensor], tf.Tensor]  # (R, D) -> (R, N)
+
+_products = contextvars.ContextVar("products", default=types.MappingProxyType({}))  # by layer
+
+
+@contextlib.contextmanager
+def use_products(products):
+    """Inside, layers multiply their rows by their `Product`, {layer: product}, where they have one."""
+    token = _products.set(products)
+    try:
+        yield
+    finally:
+        _products.reset(token)
+
+
+def product(layer, rows, kernel, transposed=False):
+    """rows x kernel, by the `Product` of the layer where it has one. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
+    multiply = _products.get().get(layer) or plain_product(kernel, transposed)
+    return multiply(rows)
+
+
+def plain_product(kernel, transposed=False):
+    """By the kernel as it lies. (D, N), or (N, D) if `transposed` -> Product"""
+    return lambda rows: tf.matmul(rows, kernel, transpose_b=transposed)
+
+
+def panel_product(kernel, transposed=False, panel_a_thread=False):
+    """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
+
+    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for 2 to
+    `FEW_ROWS` rows; with more, arithmetic takes a part of the time. `panel_a_thread` makes panels as wide as may be.
+    """
+    size, plain = kernel.shape[0 if transposed else 1], plain_product(kernel, transposed)
+    panels = to_panels(kernel, transposed, -(-size // THREADS) if panel_a_thread else COLUMNS, THREADS)
+
+    def multiply(rows):
+        num_rows = tf.shape(rows)[0]
+        few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
+        return tf.cond(few, lambda: by_panels(rows, panels, size), lambda: plain(rows))
+
+    return multiply
+
+
+def left_product(kernel):
+    """With the kernel on the left, for XLA. (V, D) -> Product
+
+    For up to `LEFT_ROWS` rows. The kernel is read nearly twice as fast where it stands on the left and the product is
+    one of batches: libraries would copy it into another order first.
+    """
+    (size, width), plain = kernel.shape, plain_product(kernel, transposed=True)
+    if size % LEFT_PARTS:
+        return plain
+
+    def left(rows):
+        parts = tf.reshape(kernel, (LEFT_PARTS, size // LEFT_PARTS, width))
+        y = tf.matmul(parts, tf.tile(rows[None], (LEFT_PARTS, 1, 1)), transpose_b=True)  # (LEFT_PARTS, V / ..., R)
+        return tf.transpose(tf.reshape(y, (size, -1)))
+
+    def multiply(rows):
+        few = tf.shape(rows)[0] <= LEFT_ROWS
+        return tf.cond(few, lambda: left(rows), lambda: plain(rows))
+
+    return multiply
+
+
+def graph_panel_product(kernel, transposed=False):
+    """By narrower panels, for a graph without XLA. (D, N), or (N, D) if `transposed` -> Product
+
+    With 32 rows or more these gain nothing. Kernels of less than `GRAPH_LARGE` numbers are not cut.
+    """
+    if kernel.shape.num_elements() < GRAPH_LARGE:
+        return turned_product(kernel) if transposed else plain_product(kernel)
+    size = kernel.shape[0 if transposed else 1]
+    [panels] = to_panels(kernel, transposed, GRAPH_COLUMNS, num_arrays=1)
+    return lambda rows: by_graph_panels(rows, panels, size)
+
+
+def turned_product(kernel):
+    """By a copy that is turned around, for a graph without XLA, which would turn it for every product.
+
+    (V, D) -> Product
+    """
+    return plain_product(tf.transpose(kernel))
+
+
+def to_panels(kernel, transposed, columns, num_arrays):
+    """(D, N) -> arrays of (P, D, columns), N / columns panels together; `transposed` is a kernel of shape (N, D).
+
+    The last panel is filled up with zeros.
+    """
+    columns_axis = 0 if transposed else 1
+    missing = [[0, 0], [0, 0]]
+    missing[columns_axis][1] = -kernel.shape[columns_axis] % columns
+    if any(map(any, missing)):
+        kernel = tf.pad(kernel, missing)
+    num_panels = kernel.shape[columns_axis] // columns
+    bounds = [num_panels * i // num_arrays for i in range(num_arrays + 1)]
+    parts = [(begin, end) for begin, end in itertools.pairwise(bounds) if end > begin]
+    if transposed:
+        panels = tf.reshape(kernel, (num_panels, columns, -1))
+        return tuple(tf.transpose(panels[begin:end], (0, 2, 1)) for begin, end in parts)
+    # A transposition of (D, N / columns, columns), which XLA would make at half the speed.
+    depth = kernel.shape[0]
+    rows_of_panels = tf.reshape(kernel, (depth * num_panels, columns))
+    places = num_panels * tf.range(depth)[None, :]
+    return tuple(tf.gather(rows_of_panels, tf.range(begin, end)[:, None] + places) for begin, end in parts)
+
+
+def by_panels(rows, panels, size):
+    """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
+    y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
+    return _columns_together(y, size)
+
+
+def by_graph_panels(rows, panels, size):
+    """(R, D), (P, D, columns) -> (R, N), where N is `size`"""
+    return _columns_together(tf.matmul(rows, panels), size)
+
+
+def _columns_together(y, size):
+    """(P, R, columns) -> (R, N)"""
+    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]

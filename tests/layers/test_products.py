@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.layers import embedding, products
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.products import (
+    COLUMNS,
+    FEW_ROWS,
+    GRAPH_COLUMNS,
+    GRAPH_FEW_ROWS,
+    LEFT_PARTS,
+    LEFT_ROWS,
+    by_graph_panels,
+    by_panels,
+    left_product,
+    panel_product,
+    to_panels,
+    turned_product,
+    use_products,
+)
+
+D = 24
+COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
+
+
+@COMPILED
+@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("size", [1, COLUMNS - 1, COLUMNS, 3 * COLUMNS, 3 * COLUMNS + 5])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_product_by_panels_is_the_product_with_the_kernel(rng, rows, size, transposed, compiled):
+    x, kernel = rng.normal(size=(rows, D)), rng.normal(size=(D, size))
+
+    @tf.function(jit_compile=compiled, autograph=False)
+    def product(x, kernel):
+        return panel_product(kernel, transposed)(x)
+
+    found = product(tf.constant(x), tf.constant(kernel.T if transposed else kernel))
+    np.testing.assert_allclose(found, x @ kernel)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_panel_holds_columns_that_are_neighbours(rng, transposed):
+    kernel = rng.normal(size=(D, 2 * COLUMNS))
+    expected = np.stack([kernel[:, :COLUMNS], kernel[:, COLUMNS:]])
+    cut = to_panels(tf.constant(kernel.T if transposed else kernel), transposed, COLUMNS, num_arrays=2)
+    assert np.array_equal(tf.concat(cut, axis=0), expected)
+
+
+@pytest.mark.parametrize(("threads", "sizes"), [(1, [5]), (2, [2, 3]), (4, [1, 1, 1, 2]), (8, [1] * 5)])
+def test_every_thread_has_panels_of_its_own_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
+    seen = []
+    monkeypatch.setattr(products, "THREADS", threads)
+    monkeypatch.setattr(products, "by_panels", lambda rows, cut, size: seen.append(cut) or by_panels(rows, cut, size))
+    rows, kernel = rng.normal(size=(4, D)), rng.normal(size=(D, 5 * COLUMNS))
+    np.testing.assert_allclose(panel_product(tf.constant(kernel))(tf.constant(rows)), rows @ kernel)
+    [cut] = seen
+    assert [part.shape for part in cut] == [(size, D, COLUMNS) for size in sizes]
+
+
+@COMPILED
+@pytest.mark.parametrize("rows", [1, LEFT_ROWS, LEFT_ROWS + 1])
+@pytest.mark.parametrize("size", [LEFT_PARTS * 9, LEFT_PARTS * 9 + 1])
+def test_a_kernel_on_the_left_gives_the_same_product(rng, rows, size, compiled):
+    x, kernel = rng.normal(size=(rows, D)), rng.normal(size=(size, D))
+    product = tf.function(lambda x, kernel: left_product(kernel)(x), jit_compile=compiled, autograph=False)
+    np.testing.assert_allclose(product(tf.constant(x), tf.constant(kernel)), x @ kernel.T)
+
+
+def test_a_kernel_that_is_turned_around_gives_the_same_product(rng):
+    x, kernel = rng.normal(size=(3, D)), rng.normal(size=(71, D))
+    np.testing.assert_allclose(turned_product(tf.constant(kernel))(tf.constant(x)), x @ kernel.T)
+
+
+# --- of layers
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch):
+    monkeypatch.setattr(products, "THREADS", 2)
+
+
+def layers():
+    dense, vocabulary = Dense(71), TokenEmbedding(71, D)
+    dense.build((None, D))
+    vocabulary.build()
+    return [(dense, dense), (vocabulary, vocabulary.logits)]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
+def test_a_layer_multiplies_by_its_product_inside_of_use_products_only(rng, which):
+    layer, call = layers()[which]
+    x = rng.normal(size=(1, 2, D)).astype("float32")
+    expected = call(x)
+    with use_products({layer: lambda rows: tf.ones((rows.shape[0], 71))}):
+        np.testing.assert_array_equal(call(x), tf.ones((1, 2, 71)) + (0.0 if which else layer.bias))
+    other, _ = layers()[1 - which]
+    with use_products({other: lambda rows: tf.ones((rows.shape[0], 71))}):
+        np.testing.assert_array_equal(call(x), expected)
+    np.testing.assert_array_equal(call(x), expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
+def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which, rows):
+    layer, call = layers()[which]
+    x, seen = rng.normal(size=(1, rows, D)).astype("float32"), []
+    monkeypatch.setattr(products, "by_panels", lambda x, cut, size: seen.append(cut) or by_panels(x, cut, size))
+    with use_products({layer: layer.xla_product()}):
+        found = call(x)
+    np.testing.assert_allclose(found, call(x), atol=1e-5)
+    assert len(seen) == (1 < rows <= FEW_ROWS)
+    for cut in seen:  # 71 columns; of a vocabulary a panel a thread
+        assert [part.shape for part in cut] == [(1, D, COLUMNS if which == 0 else 36)] * 2
+
+
+@pytest.mark.parametrize("large", [D * 71, D * 71 + 1])
+def test_a_large_vocabulary_stands_on_the_left_in_a_program_of_xla(rng, monkeypatch, large):
+    seen = []
+    monkeypatch.setattr(embedding, "LARGE", large)
+    monkeypatch.setattr(embedding, "left_product", lambda kernel: seen.append(0) or left_product(kernel))
+    layer, call = layers()[1]
+    x = rng.normal(size=(1, 3, D)).astype("float32")
+    with use_products({layer: layer.xla_product()}):
+        np.testing.assert_allclose(call(x), np.matmul(x, tf.transpose(layer.embeddings)), atol=1e-5)
+    assert len(seen) == (large <= D * 71) == layer.is_large
+
+
+@pytest.mark.parametrize("rows", [1, 4, GRAPH_FEW_ROWS])
+@pytest.mark.parametrize("large", [1, D * 71, D * 71 + 1])
+@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
+def test_a_graph_cuts_large_kernels_into_one_array_of_panels(rng, monkeypatch, which, large, rows):
+    seen = []
+    monkeypatch.setattr(products, "GRAPH_LARGE", large)
+    monkeypatch.setattr(
+        products, "by_graph_panels", lambda x, cut, size: seen.append(cut.shape) or by_graph_panels(x, cut, size)
+    )
+    layer, call = layers()[which]
+    x = rng.normal(size=(1, rows, D)).astype("float32")
+    with use_products({layer: layer.graph_product()}):
+        found = call(x)
+    np.testing.assert_allclose(found, call(x), atol=1e-5)
+    assert seen == ([(3, D, GRAPH_COLUMNS)] if large <= D * 71 else [])
