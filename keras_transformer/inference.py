@@ -50,7 +50,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    steps = _steps(model, loop, _width(source_ids))
+    steps = _steps(model, loop, _longest_given(source_ids, prefix_ids))
     cache = _start(model, source_ids, 0 if steps.room else max_length, width, loop)
     return beam_search(steps, model.reorder, cache, constraints, settings, max_length)
 
@@ -132,15 +132,21 @@ def _constraints(model, source_ids, decode, prefix_ids=None):
     The limit is the length of the input plus `extra_length`, sentence by sentence; of the prefix, where that is longer.
     """
     lengths = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32)  # (B,)
-    width, constraints, reach = _width(source_ids), Constraints(lengths), lengths
+    constraints, reach = Constraints(lengths), lengths
     if prefix_ids is not None:
         prefix_lengths = tf.math.count_nonzero(prefix_ids, axis=1, dtype=tf.int32)
         constraints = constraints._replace(prefix_ids=prefix_ids, prefix_lengths=prefix_lengths)
-        width, reach = tf.maximum(width, _width(prefix_ids)), tf.maximum(lengths, prefix_lengths)
+        reach = tf.maximum(lengths, prefix_lengths)
     if decode.min_length:
         constraints = constraints._replace(min_lengths=tf.fill(tf.shape(lengths), decode.min_length))
-    max_length = tf.minimum(width + decode.extra_length, longest_output(model, decode))
+    max_length = tf.minimum(_longest_given(source_ids, prefix_ids) + decode.extra_length, longest_output(model, decode))
     return constraints._replace(max_lengths=tf.where(lengths == 0, 0, reach + decode.extra_length)), max_length
+
+
+def _longest_given(source_ids, prefix_ids):
+    """The most pieces that a source or a prefix may have, padding included."""
+    width = _width(source_ids)
+    return width if prefix_ids is None else tf.maximum(width, _width(prefix_ids))
 
 
 def _width(ids):
@@ -153,13 +159,13 @@ def _start(model, source_ids, max_length, beam_width, loop):
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
 
 
-def _steps(model, loop, source_length):
+def _steps(model, loop, longest_given):
     """The step functions of a beam search, and what room they have. -> Steps"""
     many, few = partial(_step, model, loop), partial(_step, model, loop, few=True)
     if loop == "graph":
         return Steps(many, few, model.few_rows, Room(model.grow), first_apart=True)
     if loop == "xla":
-        return Steps(many, few, room=Room(model.grow, first=source_length + source_length // 2 + 8))
+        return Steps(many, few, room=Room(model.grow, first_steps=longest_given * 3 // 2 + 8))  # most end before
     return Steps(many, many)
 
 

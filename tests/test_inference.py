@@ -177,6 +177,18 @@ def test_a_search_that_outgrows_its_first_room_finds_what_one_with_all_room_find
     np.testing.assert_allclose(found.log_probs, plain.log_probs, atol=1e-4)
 
 
+@pytest.mark.parametrize("loop", ["graph", "xla"])
+def test_a_prefix_longer_than_the_source_has_its_room(model, rng, loop):
+    source_ids = np.array([[*rng.integers(4, VOCAB_SIZE, 2), 3] for _ in range(5)], np.int32)
+    prefix_ids = rng.integers(4, VOCAB_SIZE, (5, 20)).astype(np.int32)
+
+    def search(ids, loop):
+        return inference.search(model, ids, DECODE, prefix_ids=prefix_ids, loop=loop)
+
+    found = tf.function(search, jit_compile=loop == "xla", autograph=False)(source_ids, loop)
+    assert rows(found) == rows(search(source_ids, "any")) and [row[:20] for row in rows(found)] == prefix_ids.tolist()
+
+
 @pytest.mark.parametrize("batch", [0, 1, 5, 6, 9])  # 5 sentences are 15 rows, so few; of 6 and of 9 some are the last
 def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
     made = []
@@ -198,7 +210,9 @@ def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
 
 
 @pytest.mark.parametrize("compile", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"])
-def test_a_graph_that_works_in_place_finds_the_same(model, source_ids, compile):
+@pytest.mark.parametrize("times", [1, 2])  # 15 rows are few, 30 are many
+def test_a_graph_that_works_in_place_finds_the_same(model, source_ids, compile, times):
+    source_ids = tf.tile(source_ids, (times, 1))
     questions = [
         lambda ids, **how: inference.search(model, ids, DECODE, num_hypotheses=3, **how),
         lambda ids, **how: inference.search(

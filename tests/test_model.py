@@ -121,20 +121,23 @@ def test_a_cache_may_have_more_room_than_is_used():
 
 
 @pytest.mark.parametrize(("loop", "compiled"), [("any", False), ("graph", False), ("xla", True)])
-def test_a_cache_may_grow(loop, compiled):
+def test_a_cache_may_grow(rng, loop, compiled):
     model = variant("everything")
-    source_ids, target_ids = sentences(SOURCE_LENGTHS, S), sentences((T,) * B, T, first=BOS)
+    ids, parents = (rng.integers(low, high, (T, B, W), dtype="int32") for low, high in ((EOS + 1, V), (0, W)))
 
-    def run():
-        cache, steps = model.start_cache(*model.encode(source_ids), max_length=0, loop=loop), []
+    def run(loop, has_all_room):
+        memory, memory_mask = model.encode(sentences(SOURCE_LENGTHS, S))
+        cache = model.start_cache(memory, memory_mask, T if has_all_room else 0, beam_width=W, loop=loop)
+        steps = []
         for t in range(T):
-            cache = model.grow(cache, t // 3 * 3 + 3)
-            logits, cache = model.step(target_ids[:, t : t + 1], t, cache)
+            cache = cache if has_all_room else model.grow(cache, t // 3 * 3 + 3)
+            logits, cache = model.step(ids[t], t, cache)
+            cache = model.reorder(cache, parents[t])
             steps.append(logits)
-        return ops.concatenate(steps, axis=1)
+        return ops.stack(steps)
 
-    found = tf.function(run, jit_compile=compiled, autograph=False)() if loop != "any" else run()
-    assert np.allclose(found, logits_of(model, source_ids, target_ids), atol=1e-5)
+    found = run if loop == "any" else tf.function(run, jit_compile=compiled, autograph=False)
+    np.testing.assert_allclose(found(loop, False), run("any", True), atol=1e-5)
 
 
 @pytest.mark.parametrize("is_large", [False, True])

@@ -12,9 +12,10 @@ Shapes, as the comments at the ends of lines write them:
     C candidates of a sentence   K best ids of a beam   N = B * W
 """
 
-from keras_transformer.decoding.beam import BeamSettings, beam_search
+from keras_transformer.decoding.beam import BeamSettings
 from keras_transformer.decoding.sample import generate, greedy, sampler
 from keras_transformer.decoding.scoring import length_penalty
+from keras_transformer.decoding.search import beam_search
 from keras_transformer.decoding.types import (
     Choose,
     Constraints,

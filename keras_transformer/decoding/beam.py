@@ -21,29 +21,16 @@ compete, a model that repeats itself up to the limit would win by the length pen
 length (alpha >= 0). So whatever a live beam becomes scores at most log P(beam) / lp(limit). Once this, for the best
 live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes
 to the earlier one), and the sentence is done: it is frozen.
-
-**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left, these go
-on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, however many
-they are, and a batch of few rows is all last ones from the beginning.
-
-**Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins
-with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before: there the whole
-batch has room for what nearly every sentence needs, and those that outgrow it are last ones, too, should they be many
-in several batches.
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, within, without_repeats
+from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, without_repeats
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
-from keras_transformer.decoding.types import Hypotheses, SearchSettings, Steps
-
-STAGE = 8  # steps at least that a state gets more at a time, and at most so many times
-LAST = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 % (docs/log.md)
+from keras_transformer.decoding.types import Hypotheses, SearchSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,123 +67,8 @@ class Candidates(NamedTuple):
     ids: tf.Tensor  # (B, C)
 
 
-def beam_search(step, reorder, state, constraints, settings, max_length):
-    """The best hypotheses of every sentence, `num_hypotheses` of them. -> Hypotheses
-
-    Args:
-        step: StepFn over (B, W) ids, or Steps.
-        reorder: ReorderFn.
-        state: what `step` gets at index 0.
-        constraints: Constraints, a row a sentence.
-        settings: BeamSettings.
-        max_length: T, positions there is room for; an int under XLA.
-    """
-    steps = step if isinstance(step, Steps) else Steps(lambda: step, lambda: step)
-    constraints = within(constraints, max_length)
-    start, batch = _start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0]
-    are_few = batch * settings.beam_width <= steps.few_rows
-    last = tf.where(are_few, batch, batch // LAST) if steps.few_rows else batch // LAST
-    run, first = partial(_run_with_room, steps.room, reorder=reorder, settings=settings), max_length
-    if steps.room is not None and steps.room.first is not None:
-        first = tf.where(last == 0, max_length, tf.minimum(steps.room.first, max_length))
-
-    def begin():
-        step, index, search = steps.many(), 0, start
-        if steps.first_apart and settings.beam_width > 1:
-            if steps.room is not None:
-                search = search._replace(state=steps.room.grow(search.state, 1))
-            first_step = _of_one_beam(step, reorder)
-            index, search = _advance(first_step, index, search, constraints, reorder=reorder, settings=settings)
-        return run(step, index, search, constraints, limit=first, until=last)
-
-    index, search = tf.cond(are_few, lambda: (tf.constant(0), start), begin) if steps.few_rows else begin()
-    found = _best(search, constraints, settings)
-
-    def go_on():
-        step = steps.few()
-
-        def finish_some(found, done):
-            rows = tf.math.top_k(tf.cast(~done, tf.int32), last).indices  # that are left, then some that are done
-            left, theirs = _rows(search, rows), _rows(constraints, rows)
-            _, left = run(step, index, left, theirs, limit=max_length, until=0)
-            new = _best(left, theirs, settings), left.done
-            return tf.nest.map_structure(
-                lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), (found, done), new
-            )
-
-        return tf.while_loop(lambda _, done: ~tf.reduce_all(done), finish_some, (found, search.done))[0]
-
-    return tf.cond((last == 0) | tf.reduce_all(search.done), lambda: found, go_on)
-
-
-def _run_with_room(room, step, index, search, constraints, *, limit, **options):
-    """`_run`, with the room that it takes. -> index, Search"""
-    if room is None:
-        return _run(step, index, search, constraints, limit=limit, **options)
-
-    def run(steps, index, search):
-        search = search._replace(state=room.grow(search.state, steps))
-        return _run(step, index, search, constraints, limit=steps, **options)
-
-    if room.first is not None:
-        return run(limit, index, search)
-    stage = tf.maximum(STAGE, limit // STAGE)
-
-    def go_on(index, search):
-        return run(tf.minimum((index // stage + 1) * stage, limit), index, search)
-
-    grown = search._replace(state=room.grow(search.state, limit))
-    shapes = tf.nest.map_structure(lambda x, y: x.shape.most_specific_compatible_shape(y.shape), search, grown)
-    going_on = partial(_is_going_on, limit=limit, until=options["until"])
-    return tf.while_loop(going_on, go_on, (tf.convert_to_tensor(index), search), (tf.TensorShape([]), shapes))
-
-
-def _of_one_beam(step, reorder):
-    """A step for those before which all beams of a sentence are the same. -> StepFn"""
-
-    def step_of_one(ids, index, state):
-        same = tf.zeros_like(ids)  # (B, W)
-        logits, state = step(ids[:, :1], index, reorder(state, same[:, :1]))
-        return tf.repeat(logits, ids.shape[1], axis=1), reorder(state, same)
-
-    return step_of_one
-
-
-def _run(step, index, search, constraints, *, limit, until, **options):
-    """Goes on with the search at step `index`, up to step `limit` or until no more than `until` sentences are left.
-
-    -> index, Search
-    """
-
-    def advance(index, search):
-        index, after = _advance(step, index, search, constraints, **options)
-        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
-        return index, after
-
-    going_on = partial(_is_going_on, limit=limit, until=until)
-    return tf.while_loop(going_on, advance, (tf.convert_to_tensor(index), search))
-
-
-def _advance(step, index, search, constraints, *, reorder, settings):
-    """One step of the search. -> index, Search"""
-    logits, state = step(search.last_ids, index, search.state)
-    candidates = _candidates(logits, index, search, constraints, settings)
-    finished = _finish(index, search, candidates, settings)
-    last_ids, live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
-    after = Search(reorder(state, parents), last_ids, live_ids, live_log_probs, finished, search.done)
-    return index + 1, after._replace(done=search.done | _is_done(index + 1, after, constraints, settings))
-
-
-def _is_going_on(index, search, *, limit, until):
-    return (index < limit) & (tf.math.count_nonzero(~search.done, dtype=tf.int32) > until)
-
-
-def _rows(tree, rows):
-    """Some rows of everything."""
-    return tf.nest.map_structure(lambda x: x if x is None else tf.gather(x, rows), tree)
-
-
-def _start(state, constraints, settings, max_length):
+def start(state, constraints, settings, max_length):
+    """The search before step 0. -> Search"""
     batch = tf.shape(constraints.max_lengths)[0]
     width, kept = settings.beam_width, settings.num_hypotheses
     only_the_first = tf.where(tf.range(width) == 0, 0.0, MINUS_INFINITY)  # else all beams would say the same
@@ -213,6 +85,39 @@ def _start(state, constraints, settings, max_length):
             lengths=tf.zeros((batch, kept), tf.int32),
         ),
         done=constraints.max_lengths <= 0,
+    )
+
+
+def advance(step, index, search, constraints, *, reorder, settings):
+    """One step of the search. -> index, Search"""
+    logits, state = step(search.last_ids, index, search.state)
+    candidates = _candidates(logits, index, search, constraints, settings)
+    finished = _finish(index, search, candidates, settings)
+    last_ids, live_ids, live_log_probs, parents = _go_on(index, search, candidates, settings)
+    after = Search(reorder(state, parents), last_ids, live_ids, live_log_probs, finished, search.done)
+    return index + 1, after._replace(done=search.done | _is_done(index + 1, after, constraints, settings))
+
+
+def best(search, constraints, settings):
+    """The finished hypotheses of each sentence; where there are none, its live beams. -> Hypotheses"""
+    finished, limits = search.finished, constraints.max_lengths[:, None]
+    positions = tf.range(tf.shape(finished.ids)[2])  # (T,)
+    log_probs = search.live_log_probs[:, : settings.num_hypotheses]
+    incomplete = Hypotheses(
+        ids=search.live_ids[:, : settings.num_hypotheses],
+        scores=log_probs / length_penalty(limits, settings.alpha),
+        log_probs=log_probs,
+        lengths=limits + tf.zeros_like(finished.lengths),
+    )
+    with_eos = tf.where(positions == finished.lengths[:, :, None] - 1, settings.eos_id, finished.ids)
+    any_complete = finished.scores[:, :1] > MINUS_INFINITY  # (B, 1)
+    ids = tf.where(any_complete[:, :, None], with_eos, incomplete.ids)
+    scores, log_probs, lengths = (
+        tf.where(any_complete, a, b) for a, b in zip(finished[1:], incomplete[1:], strict=True)
+    )
+    exists = scores > MINUS_INFINITY
+    return Hypotheses(
+        tf.where(exists[:, :, None], ids, settings.pad_id), scores, log_probs, tf.where(exists, lengths, 0)
     )
 
 
@@ -280,7 +185,7 @@ def _go_on(index, search, candidates, settings):
     ids = tf.where(done, settings.pad_id, tf.gather(candidates.ids, places, batch_dims=1))
     live_ids = tf.gather(search.live_ids, parents, batch_dims=1)
     here = tf.range(tf.shape(live_ids)[2]) == index  # (T,)
-    live_ids = tf.where(here, ids[:, :, None], live_ids)
+    live_ids = tf.where(here & ~done[:, :, None], ids[:, :, None], live_ids)
     return ids, live_ids, tf.where(done, search.live_log_probs, log_probs), parents
 
 
@@ -290,26 +195,3 @@ def _is_done(length, search, constraints, settings):
     worst_kept = search.finished.scores[:, -1] if settings.early_stopping else MINUS_INFINITY
     best_possible = best_live / length_penalty(constraints.max_lengths, settings.alpha)
     return (length >= constraints.max_lengths) | (best_possible <= worst_kept)
-
-
-def _best(search, constraints, settings):
-    """The finished hypotheses of each sentence; where there are none, its live beams. -> Hypotheses"""
-    finished, limits = search.finished, constraints.max_lengths[:, None]
-    positions = tf.range(tf.shape(finished.ids)[2])  # (T,)
-    log_probs = search.live_log_probs[:, : settings.num_hypotheses]
-    incomplete = Hypotheses(
-        ids=search.live_ids[:, : settings.num_hypotheses],
-        scores=log_probs / length_penalty(limits, settings.alpha),
-        log_probs=log_probs,
-        lengths=limits + tf.zeros_like(finished.lengths),
-    )
-    with_eos = tf.where(positions == finished.lengths[:, :, None] - 1, settings.eos_id, finished.ids)
-    any_complete = finished.scores[:, :1] > MINUS_INFINITY  # (B, 1)
-    ids = tf.where(any_complete[:, :, None], with_eos, incomplete.ids)
-    scores, log_probs, lengths = (
-        tf.where(any_complete, a, b) for a, b in zip(finished[1:], incomplete[1:], strict=True)
-    )
-    exists = scores > MINUS_INFINITY
-    return Hypotheses(
-        tf.where(exists[:, :, None], ids, settings.pad_id), scores, log_probs, tf.where(exists, lengths, 0)
-    )

@@ -15,7 +15,7 @@ class StepFn(Protocol):
 
         Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come. Steps may
         come to have fewer rows, those of ids and state; whatever belongs to one sentence has to be in the state.
-        Step 0 may have one beam, where W is 1 for once.
+        Of step 0 one beam may be asked, W = 1, with a state that has been reordered to one beam.
         """
 
 
@@ -23,7 +23,7 @@ class Room(NamedTuple):
     """How a state gets room for more steps, where it has none at first."""
 
     grow: Callable[[State, tf.Tensor], State]  # the state with room for so many steps, no fewer than it has
-    first: tf.Tensor | int | None = None  # steps, until the last ones have room for all; None: whenever it is full
+    first_steps: tf.Tensor | int | None = None  # until the last ones get room for all; None: whenever it is full
 
 
 class Steps(NamedTuple):
@@ -38,7 +38,10 @@ class Steps(NamedTuple):
 
 class ReorderFn(Protocol):
     def __call__(self, state: State, parents: tf.Tensor) -> State:
-        """The state after beam w has become a continuation of beam parents[b, w]. state, (B, W) -> state"""
+        """The state after beam w has become a continuation of beam parents[b, w]. state, (B, W) -> state
+
+        It has as many beams as `parents`, whatever it had before.
+        """
 
 
 class Choose(Protocol):

@@ -93,7 +93,7 @@ def test_a_narrow_beam_in_other_worlds(seed):
     ("limits", "rows"),
     [
         ([2, 9, 2, 2, 2, 2, 9, 2], [8] * 2 + [2] * 7),
-        ([9, 3, 4, 5, 6, 7, 8], [7] * 8 + [1]),
+        ([9, 3, 4, 5, 6, 7, 8], [7] * 7 + [2] * 2),
         ([2, 9, 2], [3] * 9),  # too few for one of them to be few
         ([4, 4, 4, 4], [4] * 4),
         ([0, 0, 5, 0], [1] * 5),
@@ -114,47 +114,58 @@ def test_the_last_sentences_go_on_as_a_batch_of_their_own(limits, rows, beam_wid
 
 
 class Roomy(World):
-    """A world whose state has a slot a step. Notes how many sentences each step had, and room for how many steps."""
+    """A world whose state has a slot a step, and is lost without it; there it goes on from what the slot before says.
+
+    Notes how many sentences each step had, and room for how many steps.
+    """
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.seen = []
 
     def begin(self, sentences, width):
-        self.seen = []
-        return self.start(sentences, width), tf.zeros((len(sentences), 0))
+        self.seen.clear()
+        return self.start(sentences, width), tf.zeros((len(sentences), width, 0), tf.int32)
 
     def step(self, ids, index, state):
         numbers, slots = state
-        self.seen.append(tuple(slots.shape))
-        with tf.control_dependencies([tf.debugging.assert_less(index, tf.shape(slots)[1])]):
-            logits, numbers = super().step(ids, index, numbers)
-        return logits, (numbers, slots)
+        self.seen.append((slots.shape[0], slots.shape[2]))
+        places = tf.range(tf.shape(slots)[2])
+        before = tf.reduce_sum(tf.where(places == index - 1, slots, 0), axis=2)
+        logits, numbers = super().step(ids, index, tf.where(tf.equal(index, 0), numbers, before))
+        return logits, (numbers, tf.where(places == index, numbers[:, :, None], slots))
 
-    def reorder(self, state, parents):
-        return super().reorder(state[0], parents), state[1]
+    @staticmethod
+    def reorder(state, parents):
+        return tuple(tf.gather(part, parents, batch_dims=1) for part in state)
 
     @staticmethod
     def grow(state, steps):
         numbers, slots = state
-        return numbers, tf.pad(slots, [[0, 0], [0, steps - tf.shape(slots)[1]]])
+        return numbers, tf.pad(slots, [[0, 0], [0, 0], [0, steps - tf.shape(slots)[2]]])
 
 
 @pytest.mark.parametrize(
-    ("first", "limits", "seen"),
+    ("first_steps", "limits", "seen"),
     [
         (None, [20, 20, 20], [(3, 8)] * 8 + [(3, 16)] * 8 + [(3, 20)] * 4),
-        (None, [11, 10, 2, 2, 2, 3, 11, 2], [(8, 8)] * 3 + [(8, 8)] * 5 + [(8, 11)] * 2 + [(2, 11)]),
-        (None, [3, 90, 4, 2], [(4, 11)] * 4 + [(1, n) for n in (*range(11, 90, 11), 90) for _ in range(11)][4:90]),
+        (None, [11, 10, 2, 2, 2, 3, 11, 2], [(8, 8)] * 8 + [(8, 11)] * 2 + [(2, 11)]),
+        (None, [3, 90, 4, 2], [(4, 12)] * 4 + [(1, n) for n in (*range(12, 90, 12), 90) for _ in range(12)][4:90]),
         (None, [0, 1], [(2, 1)]),
         (5, [9] * 8, [(8, 5)] * 5 + [(2, 9)] * 4 * 4),  # all outgrow it
+        (5, [9] * 5, [(5, 5)] * 5 + [(2, 9)] * 4 * 3),
         (5, [9, 3, 3, 3, 3, 3, 3, 9], [(8, 5)] * 3 + [(2, 9)] * 6),
         (5, [9, 3, 9, 3, 6, 3, 3, 9], [(8, 5)] * 5 + [(2, 9)] * 4 * 2),
+        (5, [20, 3, 6, 6, 3, 3, 3, 3], [(8, 5)] * 5 + [(2, 20)] * (15 + 1)),  # who is done waits for nobody
         (5, [9, 2, 9], [(3, 9)] * 9),  # too few for some of them to be last ones
         (50, [9] * 4, [(4, 9)] * 9),
     ],
 )
-def test_a_state_gets_the_room_that_it_needs(first, limits, seen):
+def test_a_state_gets_the_room_that_it_needs(first_steps, limits, seen):
     world, max_length = Roomy(13, seed=5), max(limits)
     demands = [Demand(40 + number, limit, min_length=99) for number, limit in enumerate(limits)]  # none ends before
     config = BeamSettings(**SPECIAL, beam_width=3, alpha=0.6)
-    steps = Steps(lambda: world.step, lambda: world.step, room=Room(world.grow, first))
+    steps = Steps(lambda: world.step, lambda: world.step, room=Room(world.grow, first_steps))
 
     def find():
         state = world.begin([d.sentence for d in demands], 3)
@@ -162,7 +173,7 @@ def test_a_state_gets_the_room_that_it_needs(first, limits, seen):
 
     found = [numpy(find())]
     assert world.seen == seen
-    found.append(numpy(tf.function(find, jit_compile=first is not None, autograph=False)()))
+    found.append(numpy(tf.function(find, jit_compile=first_steps is not None, autograph=False)()))
     for hypotheses in found:
         for row, demand in enumerate(demands):
             assert_same(read(hypotheses, row), plain_beam_search(world, demand, beam_width=3, alpha=0.6)[:1])
@@ -334,17 +345,21 @@ def test_few_rows_have_a_step_of_their_own(num_sentences, many, few):
 
 @functools.cache
 def graph_for_any_batch(few_rows=0):
+    world = Roomy(13, seed=5)
     config = BeamSettings(**SPECIAL, beam_width=3, num_hypotheses=2, alpha=0.6, no_repeat_ngram=3)
     numbers, ids = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None, 3], tf.int32), numbers, numbers, ids, tf.TensorSpec([], tf.int32)]
     )
-    def f(state, limits, min_lengths, prefix_ids, max_length):
+    def f(numbers, limits, min_lengths, prefix_ids, max_length):
         prefix_lengths = tf.reduce_sum(tf.cast(prefix_ids != PAD, tf.int32), axis=1)
         constraints = Constraints(limits, min_lengths, prefix_ids, prefix_lengths)
-        step = Steps(lambda: WORLD.step, lambda: WORLD.step, few_rows) if few_rows else WORLD.step
-        return beam_search(step, WORLD.reorder, state, constraints, config, max_length)
+        if not few_rows:
+            return beam_search(WORLD.step, WORLD.reorder, numbers, constraints, config, max_length)
+        steps = Steps(lambda: world.step, lambda: world.step, few_rows, Room(world.grow), first_apart=True)
+        state = numbers, tf.zeros((*tf.unstack(tf.shape(numbers)), 0), tf.int32)
+        return beam_search(steps, world.reorder, state, constraints, config, max_length)
 
     return f
 
