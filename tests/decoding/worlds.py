@@ -26,6 +26,18 @@ class Demand:
     prefix: tuple[int, ...] = ()
 
 
+# One batch, so that every sentence is searched beside others that want something else.
+DEMANDS = [
+    Demand(20, 9),
+    Demand(21, 7, min_length=5),
+    Demand(22, 3),
+    Demand(23, 9, prefix=(7, 3, 3)),
+    Demand(24, 8, min_length=8, prefix=(12,)),
+    Demand(25, 1),
+    Demand(26, 9, min_length=10),
+]
+
+
 class World:
     def __init__(self, vocab_size, seed=0, scale=2.0):
         table = np.random.default_rng(seed).normal(0, scale, (NUM_STATES, vocab_size))
