@@ -1,8 +1,8 @@
 """The beam search of a batch: which sentences go on together, and with how much room. What a step does is in beam.py.
 
-**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left, these go
-on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs, however many
-they are, and a batch of few rows is all last ones from the beginning.
+**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left (rounded
+up), these go on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs,
+however many they are, and a batch of few rows is all last ones from the beginning.
 
 **Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins
 with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before: there a batch of
