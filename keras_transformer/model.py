@@ -173,9 +173,10 @@ class Transformer(keras.Model):
 
     def grow(self, cache, max_length):
         """The cache with room for `max_length` steps, no fewer than it has."""
-        more = max_length * cache.path.shape[1] - ops.shape(cache.path)[2]
-        path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more]])
-        return cache._replace(past=tuple(part.grow(more) for part in cache.past), path=path)
+        width = cache.path.shape[1]
+        more = ops.maximum(max_length, 2) - ops.shape(cache.path)[2] // width  # two: an XLAKVCache may have two arrays
+        path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
+        return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
     def products(self, loop, few=False):
         """How layers multiply fastest in the steps of a loop, to be made once before it. -> {layer: product}

@@ -111,7 +111,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if (record := _record.get()) is not None:
             record.append((self, weights))
         weights = self.dropout(ops.cast(weights, self.compute_dtype))
-        return self.output_projection(self._merge_heads(cache.swapped(ops.matmul(weights, cache.value))))
+        return self.output_projection(self._merge_heads(cache.swapped(cache.weighted_sum(weights))))
 
     def call(self, query, memory, mask):
         return self.attend(query, self.project(memory), mask)

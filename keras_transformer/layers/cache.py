@@ -4,7 +4,7 @@
 runs it, for their operations have other prices. So there are two more kinds, for searches alone:
 
     GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place
-    XLAKVCache      a program of XLA's: keys lie as the product with a query reads them
+    XLAKVCache      a program of XLA's: keys lie as the product with a query reads them, for several beams in two arrays
 """
 
 from typing import NamedTuple, Self
@@ -29,9 +29,9 @@ class KVCache(NamedTuple):
         """The keys and values of a plain cache, kept in this way."""
         return cls(*cache)
 
-    def grow(self, more) -> Self:
-        """This cache with `more` empty slots behind its own."""
-        return type(self)(*(tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]]) for x in self))
+    def grow(self, steps, width) -> Self:
+        """This cache with empty slots behind its own, for `steps` more steps of `width` positions."""
+        return type(self)(*(_with_more(x, steps * width, axis=2) for x in self))
 
     def write(self, fresh: "KVCache", index) -> Self:
         """This cache with its slots from `index` * W on replaced by the W positions of the plain cache `fresh`."""
@@ -40,6 +40,10 @@ class KVCache(NamedTuple):
     def dot_product(self, query):
         """Q K^T. (B, H, T, d_k) -> (B, H, T, S)"""
         return tf.matmul(query, self.key, transpose_b=True)
+
+    def weighted_sum(self, weights):
+        """Of the values. (B, H, T, S) -> (B, H, T, d_v)"""
+        return tf.matmul(weights, self.value)
 
     @property
     def key_by_position(self):
@@ -53,32 +57,39 @@ class KVCache(NamedTuple):
 
 
 class XLAKVCache(KVCache):
-    """A cache for a loop that XLA compiles, which works in place.
+    """A cache for a loop that XLA compiles, which works in place. `key` and `value` are tuples of arrays.
 
     The keys are (B, H, d_k, S). In a search of one sentence XLA takes ten times as long for the product of a few
     queries with keys that are (B, H, S, d_k).
+
+    What grows from nothing for several beams is two arrays, one behind the other, for XLA multiplies by them at the
+    same time, a thread each. In one array it multiplies by one matrix after the other, and divides each among threads.
     """
+
+    AXES = 3, 2  # of the slots, in keys and in values
 
     @classmethod
     def of(cls, cache):
-        return cls(_transposed(cache.key), cache.value)
+        return cls((_transposed(cache.key),), (cache.value,))
 
-    def grow(self, more):
-        key = tf.pad(self.key, [[0, 0], [0, 0], [0, 0], [0, more]])
-        return type(self)(key, tf.pad(self.value, [[0, 0], [0, 0], [0, more], [0, 0]]))
+    def grow(self, steps, width):
+        return type(self)(*(_grown(arrays, steps, width, axis) for arrays, axis in zip(self, self.AXES, strict=True)))
 
     def write(self, fresh, index):
-        # An op of XLA's own. It has no gradient, and nothing asks for one.
-        slot = index * fresh.key.shape[2]
-        key = ops.slice_update(self.key, (0, 0, 0, slot), _transposed(fresh.key))
-        return type(self)(key, ops.slice_update(self.value, (0, 0, slot, 0), fresh.value))
+        fresh, slot = (_transposed(fresh.key), fresh.value), index * fresh.key.shape[2]
+        parts = zip(self, fresh, self.AXES, strict=True)
+        return type(self)(*(_replaced(arrays, update, slot, axis) for arrays, update, axis in parts))
 
     def dot_product(self, query):
-        return tf.matmul(query, self.key)
+        return tf.concat([tf.matmul(query, key) for key in self.key], axis=3)
+
+    def weighted_sum(self, weights):
+        parts = tf.split(weights, [tf.shape(value)[2] for value in self.value], axis=3)
+        return tf.add_n([tf.matmul(*pair) for pair in zip(parts, self.value, strict=True)])
 
     @property
     def key_by_position(self):
-        return _transposed(self.key)
+        return _transposed(tf.concat(self.key, axis=3))
 
 
 class GraphKVCache(KVCache):
@@ -104,6 +115,40 @@ class GraphKVCache(KVCache):
 
 
 KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by who runs the loop
+
+
+def _with_more(x, more, axis):
+    """With `more` zeros behind it."""
+    paddings = [[0, 0] for _ in range(4)]
+    paddings[axis][1] = more
+    return tf.pad(x, paddings)
+
+
+def _grown(arrays, steps, width, axis):
+    """Arrays one behind the other with room for `steps` more steps."""
+    *before, last = arrays
+    if width > 1 and last.shape[axis] == 0:
+        return tuple(_with_more(last, half * width, axis) for half in ((steps + 1) // 2, steps // 2))
+    return (*before, _with_more(last, steps * width, axis))
+
+
+def _replaced(arrays, update, slot, axis):
+    """Arrays one behind the other with `update` from `slot` on, all in one of them. For XLA, which knows no gradient.
+
+    All are written to, so that none has to be copied in a branch: those before with what they have there, those behind
+    where nobody looks before it is their turn.
+    """
+    *before, last = arrays
+    written = []
+    for array in before:
+        size, place = tf.shape(array)[axis], [0] * 4
+        place[axis] = tf.minimum(slot, size - update.shape[axis])
+        kept = tf.slice(array, place, tf.shape(update))
+        written.append(ops.slice_update(array, place, tf.where(slot < size, update, kept)))
+        slot -= size
+    place = [0] * 4
+    place[axis] = tf.maximum(slot, 0)
+    return (*written, ops.slice_update(last, place, update))
 
 
 def _transposed(x):

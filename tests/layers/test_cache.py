@@ -15,6 +15,10 @@ def plain(rng, *lengths):
     return [KVCache(*(tf.constant(rng.normal(size=(B, H, n, width))) for width in WIDTHS)) for n in lengths]
 
 
+def values(cache):
+    return cache.weighted_sum(tf.eye(cache.key_by_position.shape[2], batch_shape=(B, H), dtype=tf.float64))
+
+
 def running(kind, function):
     """As who runs such a cache does: XLA, a graph, or nobody in particular."""
     if kind is KVCache:
@@ -27,7 +31,7 @@ def test_it_keeps_the_keys_and_values_of_a_plain_one(rng, kind):
     (cache,) = plain(rng, S)
     kept = kind.of(cache)
     assert type(kept) is kind
-    assert np.array_equal(kept.key_by_position, cache.key) and np.array_equal(kept.value, cache.value)
+    assert np.array_equal(kept.key_by_position, cache.key) and np.array_equal(values(kept), cache.value)
 
 
 @ALL
@@ -47,7 +51,7 @@ def test_writing_replaces_those_slots_and_no_others(rng, index, kind):
     def write(old, fresh, index):
         after = kind.of(old).write(fresh, index)
         assert type(after) is kind
-        return after.key_by_position, after.value
+        return after.key_by_position, values(after)
 
     for expected, new, written in zip(before, fresh, running(kind, write)(old, fresh, index), strict=True):
         expected[:, :, 2 * int(index) : 2 * int(index) + 2] = new
@@ -64,11 +68,34 @@ def test_a_loop_fills_an_empty_one_slot_by_slot(rng, kind):
 
         empty = kind.start(B, H, S, WIDTHS, tf.float64)
         filled = tf.while_loop(lambda t, _: t < S, body, (0, empty))[1]
-        return empty.value.shape, filled.key_by_position, filled.value
+        return empty.key_by_position.shape, filled.key_by_position, values(filled)
 
     shape, *filled = running(kind, fill)()
-    assert tuple(shape) == (B, H, S, 17)
+    assert tuple(shape) == (B, H, S, 5)
     assert all(np.array_equal(*parts) for parts in zip(filled, full, strict=True))
+
+
+@ALL
+@pytest.mark.parametrize("sizes", [(2,), (3,), (4, 7), (5, 5, 6)], ids=str)
+def test_one_that_grows_from_nothing_keeps_what_is_written(rng, kind, sizes):
+    width = 3
+    (full,) = plain(rng, sizes[-1] * width)
+
+    def fill():
+        cache, begin = kind.start(B, H, 0, WIDTHS, tf.float64), 0
+        for end in sizes:
+            cache = cache.grow(end - begin, width)
+            for t in range(begin, end):
+                here = slice(t * width, (t + 1) * width)
+                cache = cache.write(KVCache(*(part[:, :, here] for part in full)), tf.constant(t))
+            begin = end
+        return cache.key_by_position, values(cache), cache.dot_product(full.key), cache.weighted_sum(scores)
+
+    scores = tf.matmul(full.key, full.key, transpose_b=True)
+    key, value, product, weighted_sum = running(kind, fill)()
+    assert np.array_equal(key, full.key) and np.array_equal(value, full.value)
+    np.testing.assert_allclose(product, scores)
+    np.testing.assert_allclose(weighted_sum, np.matmul(scores, full.value))
 
 
 def test_a_plain_one_is_filled_under_xla_too(rng):
