@@ -82,9 +82,11 @@ def whole_file(workdir, path):
     output = path.with_suffix(".out")
     began = time.perf_counter()
     process = subprocess.Popen(command(workdir, "--input", path, "--output", output), stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    _, status, usage = os.wait4(process.pid, 0)  # which says how much memory it took
     seconds = time.perf_counter() - began
-    assert status == 0 and output.read_bytes().count(b"\n") == path.read_bytes().count(b"\n")
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode or output.read_bytes().count(b"\n") != path.read_bytes().count(b"\n"):
+        raise SystemExit(f"A file must be translated line by line. Received: exit code {process.returncode}.")
     return seconds, round(usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10))
 
 
