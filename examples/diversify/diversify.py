@@ -26,7 +26,7 @@ from logged import run_together, training_command
 
 from keras_transformer.commands.lines import chunks, count_lines, open_output
 from keras_transformer.config import Config
-from keras_transformer.data.records import write_json
+from keras_transformer.data.records import sync, write_json
 from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
 from keras_transformer.recipes import load_recipe
 from keras_transformer.training.workdir import Workdir, differences
@@ -112,6 +112,7 @@ def write_sides(data, workdir):
             write(sources)
             write_too(targets)
     for path in partial:
+        sync(path)
         os.replace(path, path.with_suffix(".txt"))
 
 

@@ -1,5 +1,6 @@
 """Data diversification: which runs it is made of, what the model learns from, and that it goes on where it was."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -103,6 +104,23 @@ def test_text_that_is_no_pair_of_files_and_brings_its_other_sets_along(recipe, r
     for training in (*ran[0], *ran[2]):
         assert [setting(training, f"data.{split}") for split in ("valid", "test")] == ['"demo"', '"demo"']
     assert [len(side) for side in corpus(ran[2][0])] == [90, 90]
+
+
+def test_text_that_is_packed_or_in_columns(recipe, ran, tmp_path, monkeypatch):
+    english, german = (lines(tmp_path / f"train.{language}") for language in ("en", "de"))
+    with gzip.open(tmp_path / "packed.en.gz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in english)
+    pairs = "".join(f"{source}\t{target}\tmore\n" for source, target in zip(english, german, strict=True))
+    (tmp_path / "columns.tsv").write_text(pairs, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)  # names that are given here are not the recipe's
+    for number, corpus_setting in enumerate(('["packed.en.gz", "train.de"]', '"columns.tsv"')):
+        workdir = Path(f"work{number}")
+        command = ["--recipe", "recipe.toml", "--workdir", str(workdir), "--set", f"data.train={corpus_setting}"]
+        assert diversify.main(command) == 0
+        assert (lines(workdir / "source.txt"), lines(workdir / "target.txt")) == (english, german)
+        [model] = ran[-1]
+        assert corpus(model) == [[*english, *capitals(german), *english], [*german, *german, *capitals(english)]]
+        assert all(Path(name).is_absolute() for side in json.loads(setting(model, "data.train")) for name in side)
 
 
 def test_again_it_goes_on_where_it_was(recipe, ran, tmp_path):
