@@ -36,9 +36,9 @@ from keras_transformer.presets import preset
 class Cache(NamedTuple):
     """What decoding keeps between steps. Axis 0 of everything is the batch."""
 
-    past: tuple[KVCache, ...]  # a layer: (B, H, L, K), slot t * W + w holds step t of beam w
+    past: tuple[KVCache, ...]  # a layer, as its kind keeps L slots: slot t * W + w holds step t of beam w
     path: tf.Tensor  # (B, W, L), the slots that a beam has come through
-    memory: tuple[KVCache, ...]  # a layer: (B, H, S, K), the projected output of the encoder
+    memory: tuple[KVCache, ...]  # a layer: the projected output of the encoder, S slots
     memory_mask: tf.Tensor  # (B, 1, S)
 
 
@@ -172,9 +172,11 @@ class Transformer(keras.Model):
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
 
     def grow(self, cache, max_length):
-        """The cache with room for `max_length` steps, no fewer than it has."""
+        """The cache with room for `max_length` steps, two at least and no fewer than it has."""
         width = cache.path.shape[1]
-        more = ops.maximum(max_length, 2) - ops.shape(cache.path)[2] // width  # two: an XLAKVCache may have two arrays
+        more = (
+            ops.maximum(max_length, 2) - ops.shape(cache.path)[2] // width
+        )  # two: a step for each array of an XLAKVCache
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 

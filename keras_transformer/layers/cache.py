@@ -17,7 +17,7 @@ class KVCache(NamedTuple):
     """The projected keys and values of a sequence. This kind is plain: `key` and `value` are what attention makes."""
 
     key: tf.Tensor  # (B, H, S, d_k), or as the kind keeps them
-    value: tf.Tensor  # (B, H, S, d_v)
+    value: tf.Tensor  # (B, H, S, d_v), or as the kind keeps them
 
     @classmethod
     def start(cls, batch, heads, slots, widths, dtype) -> Self:
@@ -30,7 +30,10 @@ class KVCache(NamedTuple):
         return cls(*cache)
 
     def grow(self, steps, width) -> Self:
-        """This cache with empty slots behind its own, for `steps` more steps of `width` positions."""
+        """This cache with empty slots behind its own, for `steps` more steps of `width` positions.
+
+        From nothing it grows by two steps at least.
+        """
         return type(self)(*(_with_more(x, steps * width, axis=2) for x in self))
 
     def write(self, fresh: "KVCache", index) -> Self:
@@ -125,22 +128,23 @@ def _with_more(x, more, axis):
 
 
 def _grown(arrays, steps, width, axis):
-    """Arrays one behind the other with room for `steps` more steps."""
+    """Arrays one behind the other with room for `steps` more steps, all at the end."""
     *before, last = arrays
-    if width > 1 and last.shape[axis] == 0:
+    # Of 16 bits: XLA makes float32 of what `_replaced` reads, on a CPU, and copies the array for it.
+    if width > 1 and last.shape[axis] == 0 and last.dtype.size > 2:
         return tuple(_with_more(last, half * width, axis) for half in ((steps + 1) // 2, steps // 2))
     return (*before, _with_more(last, steps * width, axis))
 
 
 def _replaced(arrays, update, slot, axis):
-    """Arrays one behind the other with `update` from `slot` on, all in one of them. For XLA, which knows no gradient.
+    """One array, or two one behind the other, with `update` from `slot` on, which is in one of them.
 
-    All are written to, so that none has to be copied in a branch: those before with what they have there, those behind
-    where nobody looks before it is their turn.
+    Both are written to, for in a branch XLA would copy: a first one that is full gets back what it has, a second one
+    whose turn has not come gets `update` at its beginning, where nobody looks until it is overwritten.
     """
-    *before, last = arrays
+    *first, last = arrays
     written = []
-    for array in before:
+    for array in first:
         size, place = tf.shape(array)[axis], [0] * 4
         place[axis] = tf.minimum(slot, size - update.shape[axis])
         kept = tf.slice(array, place, tf.shape(update))
@@ -148,7 +152,7 @@ def _replaced(arrays, update, slot, axis):
         slot -= size
     place = [0] * 4
     place[axis] = tf.maximum(slot, 0)
-    return (*written, ops.slice_update(last, place, update))
+    return (*written, ops.slice_update(last, place, update))  # by an op of XLA's own, which has no gradient
 
 
 def _transposed(x):

@@ -77,18 +77,21 @@ def test_a_loop_fills_an_empty_one_slot_by_slot(rng, kind):
 
 @ALL
 @pytest.mark.parametrize("sizes", [(2,), (3,), (4, 7), (5, 5, 6)], ids=str)
-def test_one_that_grows_from_nothing_keeps_what_is_written(rng, kind, sizes):
+@pytest.mark.parametrize("first_steps", [1, 20])
+def test_one_that_grows_from_nothing_keeps_what_is_written(rng, kind, sizes, first_steps):
     width = 3
     (full,) = plain(rng, sizes[-1] * width)
 
+    def write(t, cache):
+        fresh = (tf.slice(part, (0, 0, t * width, 0), (B, H, width, part.shape[3])) for part in full)
+        return t + 1, cache.write(KVCache(*fresh), t)
+
     def fill():
-        cache, begin = kind.start(B, H, 0, WIDTHS, tf.float64), 0
-        for end in sizes:
-            cache = cache.grow(end - begin, width)
-            for t in range(begin, end):
-                here = slice(t * width, (t + 1) * width)
-                cache = cache.write(KVCache(*(part[:, :, here] for part in full)), tf.constant(t))
-            begin = end
+        t, cache, has = tf.constant(0), kind.start(B, H, 0, WIDTHS, tf.float64), 0
+        for number, size in enumerate(sizes, start=1):
+            cache, has = cache.grow(size - has, width), size
+            until = size if number == len(sizes) else min(size, first_steps)  # some grow before they are full
+            t, cache = tf.while_loop(lambda t, _, until=until: t < until, write, (t, cache))
         return cache.key_by_position, values(cache), cache.dot_product(full.key), cache.weighted_sum(scores)
 
     scores = tf.matmul(full.key, full.key, transpose_b=True)
