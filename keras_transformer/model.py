@@ -174,9 +174,7 @@ class Transformer(keras.Model):
     def grow(self, cache, max_length):
         """The cache with room for `max_length` steps, two at least and no fewer than it has."""
         width = cache.path.shape[1]
-        more = (
-            ops.maximum(max_length, 2) - ops.shape(cache.path)[2] // width
-        )  # two: a step for each array of an XLAKVCache
+        more = ops.maximum(max_length, 2) - ops.shape(cache.path)[2] // width  # two: an XLAKVCache has two arrays
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
