@@ -32,7 +32,7 @@ class KVCache(NamedTuple):
     def grow(self, steps, width) -> Self:
         """This cache with empty slots behind its own, for `steps` more steps of `width` positions.
 
-        From nothing it grows by two steps at least.
+        A cache without slots needs two steps or more.
         """
         return type(self)(*(_with_more(x, steps * width, axis=2) for x in self))
 

@@ -37,7 +37,7 @@ def test_every_figure_of_a_finished_run(processes, finished_run, run_here):
     assert 0 < first["min"] <= first["median"] <= first["max"]
     for number, record in ((3, few), (4003, many)):
         assert record["lines"] == number and record["peak_memory_mib"] > 0
-        assert record["median"] > 0 and record["seconds"] >= 0
+        assert record["median"] > 0
     assert 0 < overhead["min"] <= overhead["max"] < 100 and overhead["lines"] == 3
 
 
