@@ -21,7 +21,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
     import tensorflow as tf
     import tensorflow_text
 
-    from keras_transformer.data.records import read_json, write_json
+    from keras_transformer.files import read_json, write_json
 
     config, tokenizers = json.loads((workdir / "config.json").read_text(encoding="utf-8")), translator.tokenizers
     path = folder / "assets.extra" / "metadata.json"

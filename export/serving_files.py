@@ -79,7 +79,7 @@ def labels(to: Path) -> dict[str, int]:
 
 
 def _write(folder, name, there):
-    from keras_transformer.data.records import write_text
+    from keras_transformer.files import write_text
 
     folder.mkdir(exist_ok=True)
     with _locked(folder):

@@ -52,7 +52,7 @@ def free_version(to: Path, version: int | None) -> int:
 
 def publish(to: Path, version: int, write: Callable[[Path], None]) -> Path:
     """Has `write(folder)` make a folder and then makes it the version. After an error or a signal nothing is left."""
-    from keras_transformer.data.records import sync  # here, because it brings TensorFlow, which takes seconds
+    from keras_transformer.files import sync  # here, because it brings TensorFlow, which takes seconds
 
     to.mkdir(parents=True, exist_ok=True)
     remove_stale(to)

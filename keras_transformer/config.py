@@ -169,7 +169,7 @@ class DataConfig(_Section):
     test: Corpus | None = None  # None: the built-in split of demo and TFDS; nothing for files
     reverse: bool = False  # translate from the second side to the first
     max_pairs: int | None = None  # read no more than the first so many pairs of train
-    valid_pairs: int = 1000  # pairs held out of train where no valid set is given
+    valid_pairs: int = 1000  # pairs held out of train where no valid set is given, but no more than one in twenty
     tokenizer: Literal["bpe", "unigram"] = "bpe"  # the SentencePiece model
     vocab_size: int = (
         37_000  # Section 5.1: shared, about 37,000; the most that is asked for, a small corpus gives fewer

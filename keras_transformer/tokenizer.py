@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple, Self
 import sentencepiece
 import tensorflow as tf
 
+from keras_transformer.files import replacing
+
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not know the machine
 NORMALIZERS = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`; cf: case folding
@@ -89,13 +91,8 @@ class Tokenizer:
         return cls(Path(path).read_bytes())
 
     def save(self, path: str | Path):
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        with open(partial, "wb") as file:
-            file.write(self.model_bytes)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with replacing(Path(path)) as aside:
+            aside.write_bytes(self.model_bytes)
 
     @property
     def vocab_size(self) -> int:

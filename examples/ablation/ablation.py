@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 from logged import ROOT, run_logged, training_command
 
 from keras_transformer.config import Config, ConfigError
-from keras_transformer.data.records import write_json, write_text
+from keras_transformer.files import write_json, write_text
 from keras_transformer.recipes import load_recipe
 from keras_transformer.training.workdir import differences
 

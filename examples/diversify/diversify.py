@@ -26,8 +26,8 @@ from logged import run_together, training_command
 
 from keras_transformer.commands.lines import chunks, count_lines, open_output
 from keras_transformer.config import Config
-from keras_transformer.data.records import sync, write_json
 from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
+from keras_transformer.files import sync, write_json
 from keras_transformer.recipes import load_recipe
 from keras_transformer.training.workdir import Workdir, differences
 

@@ -10,7 +10,7 @@ A result is what `run.py` keeps of a row:
 from paper import GROUPS, NOT_SCALED, ROWS, WIDTHS, scaled
 
 NO_DIFFERENCE = 0.1  # BLEU: the paper rounds to one digit, and calls 0.1 nearly identical
-VERDICTS = ("agrees", "undecided", "disagrees")
+VERDICTS = ("agrees", "undecided", "disagrees", "not learned")
 
 
 def verdict(theirs: float, interval) -> str:
@@ -31,6 +31,8 @@ def difference_of(row) -> float:
 
 def judge(result) -> str | None:
     difference = result["difference"]
+    if difference and not any(result["bleu"]["interval"]):
+        return "not learned"  # 0 BLEU would agree wherever the paper's row is below base
     return difference and verdict(difference_of(ROWS[result["row"]]), difference["interval"])
 
 

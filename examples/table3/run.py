@@ -24,7 +24,7 @@ from paper import FACTORS, ROWS, cost, scaled
 from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settings_of, train, training_command
 
 from keras_transformer.config import ConfigError
-from keras_transformer.data.records import write_json, write_text
+from keras_transformer.files import write_json, write_text
 from keras_transformer.recipes import load_recipe
 
 TIMED_STEPS = 30  # of base, where --steps is not given

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from export.metadata import without_folders
-from keras_transformer.data.records import write_json
+from keras_transformer.files import write_json
 from keras_transformer.training.workdir import Workdir
 
 LARGEST = 8_000_000  # bytes of everything: more does not belong into a repository

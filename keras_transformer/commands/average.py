@@ -19,7 +19,7 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    from keras_transformer.data.records import write_json
+    from keras_transformer.files import write_json
     from keras_transformer.tokenizer import Tokenizers
     from keras_transformer.training.checkpoints import average_weights, set_weights
     from keras_transformer.training.finish import save_model

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from keras_transformer.config import Corpus
 from keras_transformer.data import sources
-from keras_transformer.data.records import read_json, write_json
 from keras_transformer.data.sources import DataError
+from keras_transformer.files import read_json, write_json
 
 RACY = 2_000_000_000  # nanoseconds
 

@@ -14,7 +14,6 @@ import errno
 import io
 import json
 import math
-import os
 import re
 import struct
 import zipfile
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.records import sync
+from keras_transformer.files import replacing
 
 STATE = "state.json"  # the key of the callbacks' state
 # What a file that is none, or not whole, raises when it is read: RuntimeError for a flag of a zip file that was turned.
@@ -123,17 +122,11 @@ class Checkpoints:
 def write_arrays(path, arrays, state):
     """Writes `path` so that it is either whole or as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".partial")
+    record = json.dumps({"state": state, "num_arrays": len(arrays)})
     try:
-        with open(aside, "wb") as file:
-            record = json.dumps({"state": state, "num_arrays": len(arrays)})
+        with replacing(path) as aside, open(aside, "wb") as file:  # a file, for of a path NumPy wants another end
             np.savez(file, **arrays, **{STATE: np.frombuffer(record.encode(), np.uint8)})
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync(path.parent)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise CheckpointError(
             f"Cannot write the checkpoint {path}: {error.strerror}. The checkpoints before it are intact; make room "
             "and run the same command again."

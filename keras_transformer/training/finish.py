@@ -6,10 +6,9 @@ set.
 """
 
 import dataclasses
-import os
 
 from keras_transformer import evaluation, report
-from keras_transformer.data.records import sync, write_json, write_text
+from keras_transformer.files import replacing, write_json, write_text
 from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
@@ -58,11 +57,8 @@ def finish(run, step):
 
 def save_model(model, path):
     """Writes a .keras file that is whole or absent."""
-    aside = path.with_suffix(".partial.keras")  # Keras wants this end of a name
-    model.save(aside)
-    sync(aside)
-    os.replace(aside, path)
-    sync(path.parent)
+    with replacing(path, path.with_suffix(".partial.keras")) as aside:  # Keras wants this end of a name
+        model.save(aside)
 
 
 def _test(run):

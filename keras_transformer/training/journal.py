@@ -14,7 +14,7 @@ import time
 
 import tensorflow as tf
 
-from keras_transformer.data.records import write_text
+from keras_transformer.files import write_text
 
 
 class Journal:
@@ -32,7 +32,7 @@ class Journal:
         self.num_skipped = 0
         wants_tensorboard = enabled and importlib.util.find_spec("tensorboard")  # tf.summary fails without the package
         self._tensorboard = tf.summary.create_file_writer(str(workdir / "tensorboard")) if wants_tensorboard else None
-        self._progress = Progress(total_steps) if enabled else None
+        self._progress = TrainingProgress(total_steps) if enabled else None
         self._started = time.monotonic()
         self.begin()
 
@@ -129,14 +129,16 @@ class _Pause:
         self.journal._window_started += time.monotonic() - self.began
 
 
-class Progress:
+class TrainingProgress:
     """One line that tells how far the run is; on a terminal it is written over, elsewhere it comes every 20 seconds."""
 
     def __init__(self, total_steps):
-        self.total_steps, self.terminal = total_steps, sys.stderr.isatty()
+        self.total_steps, self.terminal = total_steps, sys.stderr is not None and sys.stderr.isatty()
         self.interval, self.shown, self.first = (0.25 if self.terminal else 20.0), 0.0, None
 
     def show(self, step, figures, speed):
+        if sys.stderr is None:  # closed, as for a daemon
+            return
         now = time.monotonic()
         self.first = self.first or (step - 1, now)
         if now - self.shown < self.interval and step != self.total_steps:

@@ -107,26 +107,50 @@ class Run:
     def train(self, deliver):
         """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""
         train = self.config.train
-        journal = Journal(self.workdir.path, train.steps, enabled=self.is_chief)
         state = self.checkpoints.restore(self.trainee, self.report)
         finished = (self.workdir.load_metadata() or {}).get("step")
         if self.workdir.model_path.exists() and (state is None or state["step"] < train.steps == finished):
             return self._finished_without_checkpoints(deliver)
-        if state is None and self.origin is not None:
-            self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
-            self.report(f"Beginning with the weights of {train.start_from}.")
-            self.origin = None  # its memory
+        journal = Journal(self.workdir.path, train.steps, enabled=self.is_chief)
         state = state or {"step": 0}
-        start = state["step"]
-        if start:
-            journal.restore(state["journal"], start)
-            self.report(f"Resuming at step {start}.")
-            self._take_changes(start)
-        elif self.is_chief:
-            self.workdir.log_path.unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+        step = state["step"]
+        if step:
+            self._resume(state, journal)
+        else:
+            self._begin()
         strategies.barrier(self.strategy)  # every worker has read the checkpoints
         if self.is_chief:
-            self.checkpoints.forget_after(start)
+            self.checkpoints.forget_after(step)
+        logging, validation, saving = self._callbacks(state, journal)
+        saving.set_model(self.trainee)
+        saving.catch_up()
+        if step < train.steps and not validation.is_out_of_patience:
+            self._fit(step, journal, [logging, validation, saving])
+            step = saving.stopped_at or train.steps
+        is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
+        if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
+            self.report(f"Stopped by a signal after step {step}. The same command resumes.")
+            return Result(step, None, saving.received)
+        return self._end(step, deliver)
+
+    def _begin(self):
+        """At step 0: the weights that `train.start_from` names, and nothing of a run that was killed at once."""
+        if self.origin is not None:
+            self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
+            self.report(f"Beginning with the weights of {self.config.train.start_from}.")
+            self.origin = None  # its memory
+        if self.is_chief:
+            self.workdir.log_path.unlink(missing_ok=True)
+
+    def _resume(self, state, journal):
+        step = state["step"]
+        journal.restore(state["journal"], step)
+        self.report(f"Resuming at step {step}.")
+        self._take_changes(step)
+
+    def _callbacks(self, state, journal):
+        """-> Logging, Validation, Checkpointing"""
+        train, start = self.config.train, state["step"]
         every = train.valid_steps or max(1, train.steps // 10)
         agree = partial(strategies.chiefs, self.strategy)
         validation = Validation(start, self.judge, journal, every, train.patience, state.get("validation"), agree)
@@ -134,24 +158,14 @@ class Run:
         saving = Checkpointing(
             start, self.checkpoints, states, validation=validation, config=train, enabled=self.is_chief
         )
-        saving.set_model(self.trainee)
-        saving.catch_up()
-        logging = Logging(start, journal, train.log_steps)
-        if start < train.steps and not validation.is_out_of_patience:
-            self.warm_up()
-            batches = strategies.distribute(self.plan.dataset(start), self.strategy)
-            callbacks = [logging, validation, saving]
-            journal.begin()
-            steps = train.steps - start
-            self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
-            step = saving.stopped_at or train.steps
-        else:
-            step = start
-        is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
-        if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
-            self.report(f"Stopped by a signal after step {step}. The same command resumes.")
-            return Result(step, None, saving.received)
-        return self._end(step, deliver)
+        return Logging(start, journal, train.log_steps), validation, saving
+
+    def _fit(self, start, journal, callbacks):
+        self.warm_up()
+        batches = strategies.distribute(self.plan.dataset(start), self.strategy)
+        journal.begin()
+        steps = self.config.train.steps - start
+        self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
 
     def _take_changes(self, step):
         if self.is_chief and self.changes:

@@ -20,7 +20,7 @@ import json
 from pathlib import Path
 
 from keras_transformer.config import Config, ConfigError
-from keras_transformer.data.records import write_json
+from keras_transformer.files import write_json
 from keras_transformer.training.checkpoints import Checkpoints
 
 # What a run may have otherwise when it goes on: no step that was made would have been another one. Text may lie

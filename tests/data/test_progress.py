@@ -46,3 +46,8 @@ def test_the_line_is_ended_when_the_work_fails(clock, capsys, monkeypatch):
         progress.add(7)
         raise ZeroDivisionError
     assert capsys.readouterr().err.endswith("\n")
+
+
+def test_a_process_without_standard_error_is_shown_nothing(clock, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)  # closed, as for a daemon
+    assert list(Progress("Reading", "pairs").count(range(25))) == list(range(25))

@@ -49,6 +49,16 @@ def test_a_recipe_loads_and_looks_for_its_text_in_one_place(path):
 
 
 @EVERY_RECIPE
+def test_the_result_of_a_recipe_is_the_same_wherever_it_stands(path):
+    found = re.search(r"^# Result: BLEU ([\d.]+ \([\d.]+ to [\d.]+\))", path.read_text(encoding="utf-8"), re.MULTILINE)
+    if path.parent.name.startswith("wmt14"):
+        assert found is None  # not run
+    else:
+        for text in (ROOT / "README.md", ROOT / "docs" / "results.md", path.parent / "README.md"):
+            assert found[1] in text.read_text(encoding="utf-8"), text
+
+
+@EVERY_RECIPE
 def test_a_recipe_is_found_by_the_command_in_its_header_and_in_its_readme(path):
     name = path.relative_to(ROOT)
     workdir = f"runs/{path.parent.name}" + ("" if path.stem == "recipe" else f"_{path.stem}")

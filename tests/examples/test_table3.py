@@ -165,6 +165,13 @@ def test_what_agrees_is_said_for_every_group_and_in_all():
     assert "2 of 3 differences" in said[-1]  # A1 and big; C4 has the other sign, E none in the paper
 
 
+def test_a_row_without_any_bleu_agrees_with_nobody():
+    nothing = made_up("C3", 12_000.0, 0.0, (-9.5, -8.8, -8.0))
+    nothing["bleu"]["interval"] = [0.0, 0.0]
+    assert comparison.judge(nothing) == "not learned"
+    assert "0 agree, 0 undecided, 0 disagree, 1 not learned" in comparison.agreement([RESULTS[0], nothing])
+
+
 def test_base_alone_makes_a_table_too():
     assert "0 agree" in comparison.markdown(RESULTS[:1], factor=8, steps=7, about="")
 

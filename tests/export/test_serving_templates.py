@@ -4,6 +4,7 @@ import http.server
 import re
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 import yaml
@@ -51,6 +52,17 @@ def parsed(path, name):
     pool.Add(text_format.Parse(SCHEMA, descriptor_pb2.FileDescriptorProto()))
     message = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.serving.{name}"))
     return text_format.Parse(path.read_text(encoding="utf-8"), message())
+
+
+def test_the_memory_that_is_proposed_is_that_of_the_limits(tmp_path):
+    limits = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    batch = float(re.search(r"= ([\d.]+) GB for 32 rows of a base model", limits)[1])
+    folder = export(tmp_path / "demo")
+    for name, limit in (("compose.yaml", r"mem_limit: (\d+)g"), ("kubernetes.yaml", r"limits: .*memory: (\d+)Gi")):
+        text = (folder / name).read_text(encoding="utf-8")
+        said = float(re.search(r"about ([\d.]+) ?[gG]B? each for a base model", text)[1])
+        assert batch <= said < batch + 0.1
+        assert 4 * batch + 4 * 0.25 + 1 < int(re.search(limit, text)[1])  # batches, versions, the server
 
 
 def test_batches_have_allowed_sizes_up_to_the_largest(tmp_path):

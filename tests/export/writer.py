@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-import keras_transformer.data.records  # noqa: F401 - before the processes part, because it takes seconds
+import keras_transformer.files  # noqa: F401 - before the processes part, because it takes seconds
 from export.versions import free_version, publish
 
 

@@ -66,7 +66,7 @@ def test_sigterm_saves_and_exits_with_143_and_the_same_command_resumes(uninterru
 def test_sigkill_at_a_checkpoint_being_written_loses_nothing(uninterrupted, tmp_path):
     workdir = tmp_path / "run"
     process = start(workdir)
-    later = [workdir / "checkpoints" / f"step-{step:08}.partial" for step in range(14, STEPS, 7)]  # than the first
+    later = [workdir / "checkpoints" / f"step-{step:08}.npz.partial" for step in range(14, STEPS, 7)]  # than the first
     wait_for(lambda: any(partial.exists() for partial in later), process)  # a busy machine may let one slip by
     process.kill()
     process.communicate()

@@ -227,7 +227,7 @@ def test_a_killed_write_leaves_no_file_that_would_be_read(trainee, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     path = checkpoints.folder / "step-00000010.npz"
     checkpoints.save(trainee, {"step": 10})
-    (tmp_path / "step-00000020.partial").write_bytes(path.read_bytes()[:100])  # what a kill in the middle leaves
+    (tmp_path / "step-00000020.npz.partial").write_bytes(path.read_bytes()[:100])  # what a kill in the middle leaves
     assert checkpoints.restore(trainee)["step"] == 10
     assert read_arrays(path).state == {"step": 10}
 

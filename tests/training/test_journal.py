@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -106,3 +107,11 @@ def test_the_speed_counts_what_was_done_since_the_beginning_alone(tmp_path):
     second._window_started -= 1.0
     second.add(5, logs(5), 0.01)
     assert second._speed() == pytest.approx(8, rel=0.1)
+
+
+def test_the_progress_of_a_process_without_standard_error_is_shown_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)  # closed, as for a daemon
+    journal = Journal(tmp_path, 3)
+    write(journal, range(1, 4))
+    journal.say("A validation.")
+    assert [record["step"] for record in read_log(tmp_path / "log.jsonl")] == [3]

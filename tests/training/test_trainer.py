@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
+from fnmatch import fnmatch
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from keras_transformer.training.trainer import Run, evenly, load_origin, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
-from tests.integration.runs import SETTINGS
+from tests.integration.runs import ROOT, SETTINGS
 
 
 def configuration(**changes):
@@ -27,21 +29,14 @@ def configuration(**changes):
 
 
 def test_a_finished_run_holds_what_the_readme_says(finished_run):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"^A workdir holds:\n\n(.*?)\n\n", readme, re.DOTALL | re.MULTILINE)[1]
+    cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+    patterns = {name.split("/")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
     files = {path.name for path in finished_run.iterdir()}
-    assert files == {
-        "checkpoints",
-        "config.json",
-        "data",
-        "learning_curve.png",
-        "lock",
-        "log.jsonl",
-        "model.json",
-        "model.keras",
-        "report.html",
-        "report.json",
-        "tensorboard",
-        "tokenizer.model",
-    }
+    assert not [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)]
+    missing = {pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in files)}
+    assert missing == {"*.partial", "*.partial.keras", "export"}  # this run does not export
     records = read_log(finished_run / "log.jsonl")
     assert [r["step"] for r in records if r["kind"] == "valid"] == [7, 14]
     assert [r["step"] for r in records if r["kind"] == "train"] == [5, 10, 14]
@@ -89,12 +84,13 @@ def test_a_run_without_progress_stops_early_and_is_finished(tmp_path):
 
 def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
     workdir = Workdir(tmp_path)
-    run = Run(configuration(**{"train.precision": "mixed_bfloat16"}), workdir)
+    settings = {"train.precision": "mixed_bfloat16", "train.steps": 40, "train.warmup_steps": 10}
+    run = Run(configuration(**settings), workdir)
     assert run.train(lambda: None).exit_code == 0
     workdir.unlock()
     assert {layer.compute_dtype for layer in run.trainee.transformer._flatten_layers()} == {"bfloat16"}
     losses = [r["loss"] for r in read_log(tmp_path / "log.jsonl") if r["kind"] == "train"]
-    assert np.isfinite(losses).all() and losses[-1] < losses[0] + 0.1
+    assert np.isfinite(losses).all() and losses[-1] < 0.9 * losses[0]
     model = Translator.load(tmp_path).model
     assert {layer.compute_dtype for layer in model._flatten_layers()} == {"float32"}
     assert {v.dtype for v in model.trainable_variables} == {"float32"}

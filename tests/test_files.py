@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.data.records import read_json, write_json, write_text
+from keras_transformer.files import read_json, replacing, write_json, write_text
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
@@ -21,8 +21,24 @@ def test_text_is_utf8_with_plain_newlines(tmp_path):
     assert (tmp_path / "a").read_bytes() == "ä\n\r\n\u2028".encode()
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     write_json(tmp_path / "a.json", {"old": 1})
     with pytest.raises(UnicodeEncodeError):
         write_json(tmp_path / "a.json", {"new": "\ud800"})
     assert read_json(tmp_path / "a.json") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_file_is_the_old_one_until_all_of_the_new_one_is_written(tmp_path, error):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(error), replacing(path) as aside:
+        aside.write_bytes(b"half")
+        assert path.read_bytes() == b"old"
+        raise error
+    assert path.read_bytes() == b"old" and [file.name for file in tmp_path.iterdir()] == ["a"]
+    with replacing(path, tmp_path / "b") as aside:
+        assert aside == tmp_path / "b"
+        aside.write_bytes(b"new")
+    assert path.read_bytes() == b"new" and [file.name for file in tmp_path.iterdir()] == ["a"]

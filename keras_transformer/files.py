@@ -1,0 +1,52 @@
+"""Files that are whole whenever they are there: written aside, flushed to the disk, renamed."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
+    """The path of a file to write, which becomes `path` when the block ends. An error leaves `path` as it was.
+
+    >>> with replacing(path) as aside:
+    ...     aside.write_bytes(content)
+    """
+    aside = aside or path.with_name(path.name + ".partial")
+    try:
+        yield aside
+        sync(aside)
+        os.replace(aside, path)
+        sync(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str):
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, value):
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict:
+    """The object in a JSON file; an empty one where there is no such file, or something else in it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def sync(path: Path):
+    """Flushes a file or the names of a folder to the disk, so that a rename in it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
