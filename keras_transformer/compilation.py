@@ -33,7 +33,7 @@ class WhereItPays:
         function: of an int32 tensor (B, S), to which rows and columns of zeros make no difference, and of a bool,
             whether XLA compiles it. Its results are a tree of tensors whose axis 0 is the batch.
         xla: False never compiles, True always does, None where it pays.
-        longest: The most columns that ids may be padded to, at least as many as they have; None for any number.
+        longest: The most columns that ids are padded to, if they have no more; None for any number.
     """
 
     def __init__(self, function: Callable, xla: bool | None = None, longest: int | None = None):
@@ -50,7 +50,7 @@ class WhereItPays:
         shape = padded_shape(*ids.shape)
         if self._xla or (self._xla is None and self._spent[shape] >= COMPILE_SECONDS):
             rows, width = shape
-            padded = np.zeros((rows, min(width, self._longest or width)), np.int32)
+            padded = np.zeros((rows, max(ids.shape[1], min(width, self._longest or width))), np.int32)
             padded[: ids.shape[0], : ids.shape[1]] = ids
             return tf.nest.map_structure(lambda x: x.numpy()[: len(ids)], self._compiled(padded))
         traced, began = self._graph.experimental_get_tracing_count(), time.perf_counter()

@@ -1,10 +1,13 @@
 """Files that are whole whenever they are there: written aside, flushed to the disk, renamed."""
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)  # from file systems that do not flush names: CIFS, FUSE, 9p
 
 
 @contextlib.contextmanager
@@ -31,7 +34,7 @@ def write_text(path: Path, text: str):
 
 
 def write_json(path: Path, value):
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=1) + "\n")  # in ASCII: the name of a file may be no Unicode
 
 
 def read_json(path: Path) -> dict:
@@ -48,5 +51,8 @@ def sync(path: Path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not path.is_dir() or error.errno not in NO_FOLDERS:
+            raise
     finally:
         os.close(descriptor)

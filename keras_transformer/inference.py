@@ -78,21 +78,24 @@ def token_log_probs(model, source_ids, labels):
 
     The logits of a batch may be larger than everything else together, so a few rows are scored at a time.
     """
-    source_ids = not_empty(source_ids)
     batch, length = tf.unstack(tf.shape(labels))
-    rows = tf.maximum(1, MAX_LOGITS // tf.maximum(1, length * model.vocab_size))
-    num_slices = tf.maximum(1, (batch + rows - 1) // rows)  # one of no rows, where there are none
-    slices = tf.TensorArray(tf.float32, num_slices, infer_shape=False, element_shape=(None, None))
+    most = tf.maximum(1, MAX_LOGITS // tf.maximum(1, length * model.vocab_size))
+    num_slices = tf.maximum(1, -(-batch // most))  # one of no rows, where there are none
+    rows = -(-batch // num_slices)  # of each; XLA wants them to be equally many
 
-    def add(i, slices):
-        some = slice(i * rows, (i + 1) * rows)
-        return i + 1, slices.write(i, _slice_log_probs(model, source_ids[some], labels[some]))
+    def sliced(ids):
+        ids = tf.pad(ids, [[0, num_slices * rows - batch], [0, 0]], constant_values=PAD_ID)
+        return tf.reshape(ids, (num_slices, rows, tf.shape(ids)[1]))
 
-    _, slices = tf.while_loop(lambda i, _: i < num_slices, add, (0, slices), parallel_iterations=1)
-    return slices.concat()
+    slices = sliced(not_empty(source_ids)), sliced(labels)
+    log_probs = tf.map_fn(
+        lambda ids: _slice_log_probs(model, *ids), slices, fn_output_signature=tf.float32, parallel_iterations=1
+    )
+    return tf.reshape(log_probs, (num_slices * rows, length))[:batch]
 
 
 def _slice_log_probs(model, source_ids, labels):
+    source_ids = not_empty(source_ids)  # rows that fill up the last slice
     logits = model((source_ids, shifted_right(labels)), training=False)  # (B, T, V)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     return tf.where(labels == PAD_ID, 0.0, -losses)

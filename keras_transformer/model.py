@@ -257,6 +257,11 @@ class Transformer(keras.Model):
 
     # --- Keras
 
+    def export(self, filepath, *args, input_signature=None, **options):
+        """As of every Keras model, logits from ids of any shape. What translates is exported by `python -m export`."""
+        ids = tf.TensorSpec((None, None), tf.int32)
+        return super().export(filepath, *args, input_signature=input_signature or [(ids, ids)], **options)
+
     def compute_output_shape(self, input_shape):
         return (*input_shape[1], self.vocab_size)
 

@@ -34,7 +34,7 @@ def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 def read_recipe(path: Path) -> dict[str, Any]:
     """The tables of one TOML file, with its paths made absolute."""
     try:
-        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+        recipe = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # an editor may begin with a byte order mark
     except OSError as error:
         raise ConfigError(f"The recipe must be a readable TOML file. Received: {path} ({error.strerror}).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,6 +23,7 @@ import tensorflow as tf
 from keras_transformer.files import replacing
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+MAX_SENTENCE = 2**30  # bytes of a line to learn from; SentencePiece leaves out longer ones, of 4,192 if it is not told
 TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not know the machine
 NORMALIZERS = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`; cf: case folding
 
@@ -81,6 +82,7 @@ class Tokenizer:
                 eos_id=EOS_ID,
                 num_threads=TRAINING_THREADS,
                 minloglevel=2,
+                max_sentence_length=MAX_SENTENCE,
             )
         except RuntimeError as error:  # e.g. fewer pieces than characters
             raise ValueError(f"SentencePiece cannot train a {kind} model of {vocab_size} pieces: {error}") from error

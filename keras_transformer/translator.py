@@ -26,7 +26,7 @@ from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
-MAX_HYPOTHESES = 1000  # of a sentence; each takes as much memory as a sentence of a batch
+MAX_HYPOTHESES = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
 MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together
 log = logging.getLogger(__name__)
 
@@ -73,8 +73,7 @@ class Translator:
         *,
         xla: bool | None = None,
     ):
-        self.model, self.tokenizers = model, tokenizers
-        self.decode = decode or DecodeConfig()
+        self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla = xla
         self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
         self._prefix_search, self._sampling, self._scoring = (
@@ -97,6 +96,16 @@ class Translator:
         with _damage(model_path):
             model = keras.saving.load_model(model_path, compile=False)
         return cls(model, Tokenizers.load(workdir), decode, xla=xla)
+
+    @property
+    def model(self) -> Transformer:
+        """What is asked. Its weights may change; another model needs another translator, for this one is traced."""
+        return self._model
+
+    @property
+    def decode(self) -> DecodeConfig:
+        """The rules of the search; other ones need another translator."""
+        return self._decode
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -211,7 +220,7 @@ class Translator:
         encoded = self._encode(self.tokenizers.source, texts, limit)
         full = np.array([i for i, ids in enumerate(encoded) if texts[i].strip() and len(ids) > 1], np.int64)
         sources = [encoded[i] for i in full]  # the others are blank: nothing but the end of sentence
-        tokens = self.decode.tokens_per_batch * MANY_BEAMS // max(beams, MANY_BEAMS)
+        tokens = self.decode.tokens_per_batch * MANY_BEAMS**2 // max(beams, MANY_BEAMS) ** 2
         batches = [
             (rows, pad([sources[row] for row in rows]))
             for rows in batches_by_length([len(ids) for ids in sources], tokens)
@@ -294,7 +303,7 @@ def _are_pieces(value):
 
 def _integers(values):
     values = np.asarray(values)
-    if not np.can_cast(values.dtype, np.int64):
+    if values.size and not np.can_cast(values.dtype, np.int64):  # of none NumPy thinks that they are floats
         raise ValueError(f"`seeds` must be integers of 64 bits. Received: {values!r:.80}")
     return values.astype(np.int64)
 

@@ -39,6 +39,11 @@ def test_the_results_are_those_of_the_function(xla, rng):
     assert not doubled[:, 13:].any()
 
 
+def test_ids_are_padded_up_to_the_longest_that_there_can_be_and_longer_ones_not_at_all():
+    function = WhereItPays(lambda ids, compiled: ids, xla=True, longest=13)
+    assert [function(np.ones((1, width), np.int32)).shape[1] for width in (8, 9, 13, 15)] == [8, 13, 13, 15]
+
+
 def compiled_after(function, shape, most=99, ahead=0):
     """The number of calls before the first that is compiled."""
     ids = np.ones(shape, np.int32)

@@ -1,10 +1,14 @@
+import contextlib
+import errno
+import os
+
 import pytest
 
-from keras_transformer.files import read_json, replacing, write_json, write_text
+from keras_transformer.files import read_json, replacing, sync, write_json, write_text
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
-    value = {"text": "naïve\u2028", "numbers": [1, 2.5, None]}
+    value = {"text": "naïve\u2028", "name of a file": "\udcff", "numbers": [1, 2.5, None]}
     write_json(tmp_path / "a.json", value)
     assert read_json(tmp_path / "a.json") == value
 
@@ -24,7 +28,7 @@ def test_text_is_utf8_with_plain_newlines(tmp_path):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     write_json(tmp_path / "a.json", {"old": 1})
     with pytest.raises(UnicodeEncodeError):
-        write_json(tmp_path / "a.json", {"new": "\ud800"})
+        write_text(tmp_path / "a.json", "\ud800")
     assert read_json(tmp_path / "a.json") == {"old": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
@@ -42,3 +46,13 @@ def test_a_file_is_the_old_one_until_all_of_the_new_one_is_written(tmp_path, err
         assert aside == tmp_path / "b"
         aside.write_bytes(b"new")
     assert path.read_bytes() == b"new" and [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(("number", "is_an_error"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_file_system_need_not_flush_the_names_of_a_folder(tmp_path, monkeypatch, number, is_an_error):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(number, "refused")))
+    with pytest.raises(OSError, match="refused") if is_an_error else contextlib.nullcontext():
+        sync(tmp_path)
+    (tmp_path / "a").touch()
+    with pytest.raises(OSError, match="refused"):
+        sync(tmp_path / "a")

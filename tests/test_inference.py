@@ -117,6 +117,16 @@ def test_scores_do_not_depend_on_how_many_rows_are_scored_at_a_time(model, sourc
     assert inference.token_log_probs(model, source_ids[:0], labels[:0]).shape == (0, 6)
 
 
+@pytest.mark.parametrize("max_logits", [inference.MAX_LOGITS, 2 * 6 * VOCAB_SIZE])
+@pytest.mark.parametrize("xla", [False, True])
+def test_scores_are_the_same_in_a_graph_and_under_xla(model, source_ids, rng, monkeypatch, max_logits, xla):
+    labels = tf.constant(rng.integers(4, VOCAB_SIZE, (5, 6)), tf.int32)
+    expected = inference.token_log_probs(model, source_ids, labels)
+    monkeypatch.setattr(inference, "MAX_LOGITS", max_logits)
+    score = tf.function(lambda *ids: inference.token_log_probs(model, *ids), jit_compile=xla, autograph=False)
+    np.testing.assert_allclose(score(source_ids, labels), expected, atol=1e-5)
+
+
 def test_an_alignment_has_every_layer_and_head_and_sums_to_one(model, source_ids):
     labels = tf.constant([[5, 6, 3]] * 5)
     maps = inference.alignments(model, source_ids, labels)

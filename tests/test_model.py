@@ -434,3 +434,13 @@ def test_a_tiny_model_learns_fifty_pairs_by_heart():
     model.fit(batch.repeat(200), shuffle=False, verbose=0)
     assert before > 3 and model.evaluate(batch, verbose=0) < 0.02
     assert np.array_equal(np.argmax(logits_of(model, source_ids, target_ids), -1)[labels != PAD], labels[labels != PAD])
+
+
+def test_keras_exports_it_for_ids_of_any_shape(rng, tmp_path):
+    model = Transformer(31, d_model=10, d_ff=13, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    for rows, source_length, target_length in ((1, 5, 7), (3, 4, 2)):
+        ids = rng.integers(1, 31, (rows, source_length)), rng.integers(1, 31, (rows, target_length))
+        ids = tuple(tf.constant(each, tf.int32) for each in ids)
+        np.testing.assert_allclose(exported.serve(ids), model(ids), atol=1e-5)

@@ -32,6 +32,10 @@ def test_a_recipe_is_what_differs_from_a_preset(write):
     assert load_recipe(path) == preset("tiny").replace(model=dict(dropout=0.2), train=dict(steps=7))
 
 
+def test_a_byte_order_mark_is_no_part_of_a_recipe(write):
+    assert load_recipe(write("\ufeff[train]\nsteps = 7")).train.steps == 7
+
+
 def test_a_recipe_without_a_preset_differs_from_base(write):
     assert load_recipe(write("[model]\ndropout = 0.2\n")) == preset("base").replace(model=dict(dropout=0.2))
 

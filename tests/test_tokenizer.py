@@ -55,6 +55,11 @@ class TestTraining:
         for tokenizer in trained.values():
             assert tokenizer.pieces([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == ["<pad>", "<unk>", "<s>", "</s>"]
 
+    @pytest.mark.parametrize("kind", ["bpe", "unigram"])
+    def test_long_lines_are_learned_from_too(self, kind):
+        tokenizer = Tokenizer.train([*SENTENCES, "большой жук " * 500], vocab_size=700, kind=kind)
+        assert UNK_ID not in tokenizer.encode(["жук"])[0]
+
     @pytest.mark.parametrize("name", KINDS)
     def test_the_same_sentences_give_the_same_model(self, trained, name):
         again = Tokenizer.train(iter(SENTENCES), vocab_size=700, **KINDS[name])

@@ -41,7 +41,14 @@ def test_n_best_lists_are_sorted_and_begin_with_the_translation(translator):
 
 
 def test_nothing_in_nothing_out(translator):
-    assert translator.translate([]) == []
+    assert translator.translate([]) == translator.sample([], seeds=[]) == translator.sample([], seeds=1) == []
+    assert translator.score([], []) == translator.align([], []) == []
+
+
+@pytest.mark.parametrize("name", ["model", "decode"])
+def test_what_the_traced_search_has_read_cannot_be_changed_behind_it(translator, name):
+    with pytest.raises(AttributeError, match=name):
+        setattr(translator, name, getattr(translator, name))
 
 
 def test_loading_says_what_is_missing(tmp_path):

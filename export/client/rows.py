@@ -63,6 +63,7 @@ class Client(abc.ABC):
             inputs: by name; lists or arrays of equally many rows.
         """
         num_rows = _num_rows(inputs)
+        inputs = {name: _unicode(values) for name, values in inputs.items()}
         answers = []
         for start in range(0, num_rows, self.batch_size):
             rows = slice(start, start + self.batch_size)
@@ -97,6 +98,13 @@ def _even(values):
     empty = type(inner[0])() if inner else None  # [] at all depths but the last
     filled = _even([value for row in values for value in row + [empty] * (longest - len(row))])
     return [filled[index * longest : (index + 1) * longest] for index in range(len(values))]
+
+
+def _unicode(values):
+    """Half a surrogate pair, as in a file's name that is not UTF-8, becomes U+FFFD, as a translator takes it."""
+    if isinstance(values, str):
+        return values.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return [_unicode(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def _num_rows(inputs):

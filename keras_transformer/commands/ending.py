@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable
 
 from keras_transformer.config import ConfigError
+from keras_transformer.screen import show_any_character, warn
 from keras_transformer_cli import interruption_counts
 
 
 def ended(run: Callable[..., int], options) -> int:
     """Runs a command; returns its exit code."""
+    show_any_character()
     try:
         with interruption_counts():
             return run(options)
@@ -25,7 +27,7 @@ def ended(run: Callable[..., int], options) -> int:
     except KeyboardInterrupt:
         return 130
     except _mendable() as error:
-        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        warn(f"error: {str(error) or type(error).__name__}")
         return 2 if isinstance(error, ConfigError) else 1
 
 
@@ -33,7 +35,8 @@ def _mendable():
     import tensorflow as tf
 
     from export.versions import ExportError
+    from keras_transformer.training.callbacks import DivergedError
     from keras_transformer.training.checkpoints import CheckpointError
 
-    ours = CheckpointError, ExportError
+    ours = CheckpointError, DivergedError, ExportError
     return *ours, OSError, ValueError, ImportError, MemoryError, tf.errors.ResourceExhaustedError

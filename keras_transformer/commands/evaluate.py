@@ -39,8 +39,8 @@ def run(options) -> int:
         options.workdir = options.workdir or WORKDIR  # files alone need no run
     _check_outputs(options)
     evaluation, hypotheses, translator = evaluate(options)
-    print(evaluation.to_text())
     _write(options, evaluation, hypotheses, translator)
+    print(evaluation.to_text())
     return 0
 
 

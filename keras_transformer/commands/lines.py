@@ -1,11 +1,13 @@
 """Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
 
 A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end.
-What a line has beyond `MAX_LINE` bytes is left out, and that is said.
+What a line has beyond `MAX_LINE` bytes is left out, and that is said. A file whose name ends with .gz is unpacked.
 """
 
 import contextlib
+import gzip
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,13 +17,17 @@ MAX_CHUNK = 2**25  # characters of the lines that are handed on together
 
 def read_lines(path) -> Iterator[str]:
     """The lines of a file, or of standard input where `path` is None."""
-    with open_input(path) as file:
-        encoding = "utf-8-sig"  # a byte order mark may stand at the very start
-        while line := file.readline(MAX_LINE):
-            if not line.endswith(b"\n") and len(line) == MAX_LINE:
-                _skip(file)
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, errors="replace")
-            encoding = "utf-8"
+    number = 0
+    try:
+        with open_input(path) as file:
+            while line := file.readline(MAX_LINE):
+                if not line.endswith(b"\n") and len(line) == MAX_LINE:
+                    _skip(file)
+                encoding = "utf-8" if number else "utf-8-sig"  # a byte order mark may stand at the very start
+                number += 1
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, errors="replace")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: the gzip file is damaged after line {number}: {error}.") from error
 
 
 def _skip(file):
@@ -53,7 +59,9 @@ def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tupl
 
 
 def open_input(path):
-    return contextlib.nullcontext(_standard("stdin")) if path is None else open(path, "rb")
+    if path is None:
+        return contextlib.nullcontext(_standard("stdin"))
+    return gzip.open(path) if Path(path).suffix == ".gz" else open(path, "rb")
 
 
 def _standard(name):
@@ -102,8 +110,8 @@ def check_output(path, *inputs):
 
 
 def count_lines(path) -> int | None:
-    """How many lines a file has; None where only reading would tell (standard input, a pipe)."""
-    if path is None or not Path(path).is_file():
+    """How many lines a file has; None where only reading would tell (standard input, a pipe, .gz)."""
+    if path is None or not Path(path).is_file() or Path(path).suffix == ".gz":
         return None
     with open(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))

@@ -1,11 +1,13 @@
 """The command line of training, the same behind `train_keras.py` and `keras-transformer train`."""
 
 import argparse
+import shlex
 from functools import partial
 from pathlib import Path
 
 from keras_transformer.commands.options import add_workdir
 from keras_transformer.recipes import load_recipe, parse_overrides
+from keras_transformer.screen import say
 
 HELP = """\
   nothing at all            the built-in English-German grammar (preset demo), a few minutes on two cores
@@ -47,19 +49,20 @@ def run(options) -> int:
 
 def deliver(workdir, config):
     """The finished model as a SavedModel, what this says to a few sentences, and what to try next."""
-    print(f"\nThe finished model is {workdir}/model.keras.")
+    say(f"\nThe finished model is {workdir}/model.keras.")
     if config.train.export:
         path = _exported(workdir) or _export(workdir)
-        print(f"As a SavedModel for TF Serving, strings in and strings out: {path}")
-    print("\nWhat to try next:")
+        say(f"As a SavedModel for TF Serving, strings in and strings out: {path}")
+    say("\nWhat to try next:")
     for command, comment in hints(workdir, config):
-        print(f"  {command:<66}  # {comment}")
+        say(f"  {command:<66}  # {comment}")
 
 
 def hints(workdir, config):
     """Commands for a finished run, and what each is."""
     from keras_transformer.data.sources import evaluation_corpus
 
+    workdir = shlex.quote(str(workdir))
     yield f"keras-transformer translate --workdir {workdir}", "a sentence a line, Ctrl-D ends"
     if evaluation_corpus(config.data):
         yield f"keras-transformer evaluate --workdir {workdir} --html report.html", "scores with intervals"
@@ -86,10 +89,10 @@ def _export(workdir):
     from export.saved_model import check_sentences, export_saved_model
     from keras_transformer.tokenizer import Tokenizers
 
-    print("Exporting it with its search and its tokenizers, and comparing what a fresh process makes of it ...")
+    say("Exporting it with its search and its tokenizers, and comparing what a fresh process makes of it ...")
     path = export_saved_model(workdir, workdir / "export")
     texts = check_sentences(workdir, Tokenizers.load(workdir).source)[:5]
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     for text, translation in zip(texts, served(text=tf.constant(texts))["translation"].numpy().tolist(), strict=True):
-        print(f"    {text}\n      -> {translation.decode()}")
+        say(f"    {text}\n      -> {translation.decode()}")
     return path

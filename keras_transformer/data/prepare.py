@@ -37,6 +37,10 @@ CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
 TOKENIZER = (
     "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
 )  # fmt: skip
+LATER = (
+    "cannot be given or left out later, for without it pairs are held out of train. Give another --workdir, or what it "
+    "was."
+)
 
 
 class Prepared(NamedTuple):
@@ -81,6 +85,7 @@ class _Preparation:
         data, built_in = self.data, sources.splits(self.data.train)
         text = [fingerprint(data.train, "train", self.hashes), data.reverse, data.max_pairs, self._options(CLEANING)]
         if data.valid is not None or "valid" in built_in:
+            self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse
         else:
             valid, reverse = self._hold_out(digest([text, data.valid_pairs])), False
@@ -111,11 +116,19 @@ class _Preparation:
             else:
                 yield pair
 
+    def _hold_nothing_out(self):
+        record = self.folder / "data" / "held_out.json"
+        if self.begun and record.exists():
+            raise DataError(f"`data.valid` {LATER} Received: data.valid={self.data.valid!r} for a run without.")
+        record.unlink(missing_ok=True)
+
     def _hold_out(self, key: str) -> tuple[str, str]:
         """Sets `held_out`; returns the two files with what it takes."""
         paths = [self.folder / "data" / f"held_out.{side}" for side in ("source", "target")]
         record = self.folder / "data" / "held_out.json"
         known = read_json(record)
+        if self.begun and not known and read_json(self.folder / "data" / "tokenizer.json"):
+            raise DataError(f"`data.valid` {LATER} Received: none for a run with one, or {record} is damaged.")
         self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
             self.held_out = HeldOut(*known["digests"])

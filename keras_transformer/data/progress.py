@@ -3,6 +3,8 @@
 import sys
 import time
 
+from keras_transformer.screen import warn
+
 WIDTH = 30  # of the bar
 
 
@@ -41,15 +43,13 @@ class Progress:
         if self._shown > self._begin:
             self._show()
             if self._is_terminal:
-                print(file=sys.stderr)
+                warn()
 
     def _show(self):
         self._shown = time.monotonic()
-        if sys.stderr is None:  # closed, as for a daemon
-            return
         line = f"{self.title} {self._bar()}{self.done:,} {self.unit}, {self.done / (self._shown - self._begin):,.0f}/s"
         start, end = ("\r", "") if self._is_terminal else ("", "\n")
-        print(start + line, end=end, file=sys.stderr, flush=True)
+        warn(start + line, end=end)
 
     def _bar(self) -> str:
         if not self.total:

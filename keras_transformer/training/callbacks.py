@@ -4,10 +4,14 @@ Each counts the steps of the whole run, not of this `fit`. What has a state can 
 keeps it.
 """
 
+import contextlib
 import signal
+import threading
 import time
 
 import keras
+
+MAX_SKIPPED = 500  # steps without a finite gradient one after the other
 
 
 class RunCallback(keras.callbacks.Callback):
@@ -28,14 +32,25 @@ class RunCallback(keras.callbacks.Callback):
         raise NotImplementedError
 
 
+class DivergedError(RuntimeError):
+    """A run that learns nothing any more."""
+
+
 class Logging(RunCallback):
-    """A record every `every` steps, and the progress line."""
+    """A record every `every` steps, and the progress line. Ends a run whose gradients are not finite any more."""
 
     def __init__(self, start, journal, every):
         super().__init__(start)
         self.journal, self.every = journal, every
+        self.skipped_in_a_row = 0
 
     def after_step(self, step, logs):
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if logs["skipped"] else 0
+        if self.skipped_in_a_row == MAX_SKIPPED:
+            raise DivergedError(
+                f"The gradient has not been finite for {MAX_SKIPPED} steps, so nothing was learned. Give another "
+                "--workdir and a lower train.learning_rate_scale, more train.warmup_steps or train.clip_norm."
+            )
         made = self.model.optimizer.iterations.numpy() - 1  # the rate of the update that was made, not of the next
         rate = float(self.model.schedule(max(made, 0)))
         self.journal.add(step, logs, rate)
@@ -101,12 +116,23 @@ class Checkpointing(RunCallback):
         self.stopped_at = None  # the step after which the run stopped before its end
         self._written_at = time.monotonic()
 
-    def on_train_begin(self, logs=None):
-        self._handlers = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    @contextlib.contextmanager
+    def listening(self):
+        """Inside, SIGTERM and SIGINT ask the run to stop, but for one that the process was told to ignore.
 
-    def on_train_end(self, logs=None):
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        Only the main thread of a process can listen.
+        """
+        handlers = {}
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
+        for number in handlers:
+            signal.signal(number, self._receive)
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     def _receive(self, number, frame):
         if self.received is not None and number == signal.SIGINT:

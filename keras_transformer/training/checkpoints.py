@@ -127,9 +127,10 @@ def write_arrays(path, arrays, state):
         with replacing(path) as aside, open(aside, "wb") as file:  # a file, for of a path NumPy wants another end
             np.savez(file, **arrays, **{STATE: np.frombuffer(record.encode(), np.uint8)})
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CheckpointError(
-            f"Cannot write the checkpoint {path}: {error.strerror}. The checkpoints before it are intact; make room "
-            "and run the same command again."
+            f"Cannot write the checkpoint {path}: {error.strerror}. The checkpoints before it are intact; "
+            f"{'make room and ' if is_full else ''}run the same command again."
         ) from error
 
 
@@ -183,18 +184,32 @@ def average_weights(paths, group="model"):
     """The mean of the weights of several checkpoints, as {variable path: array}, summed in float64."""
     total = {}
     for path in paths:
-        with zipfile.ZipFile(path) as archive:
-            for name in _names(archive):
-                if name.startswith(f"{group}/") and (array := _array(archive, name)).dtype.kind == "f":
-                    key = name.removeprefix(f"{group}/")
-                    total[key] = total.get(key, 0.0) + array.astype(np.float64)
-    return {key: (value / len(paths)).astype(np.float32) for key, value in total.items()}
+        weights = _weights(path, group)
+        if path != paths[0] and _shapes(weights) != _shapes(total):
+            raise CheckpointError(f"Checkpoints of one model can be averaged. Received: {paths[0]} and {path}.")
+        total = {name: total.get(name, 0.0) + array.astype(np.float64) for name, array in weights.items()}
+    return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}
+
+
+def _weights(path, group):
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in _names(archive) if name.startswith(f"{group}/")]
+        arrays = {name.removeprefix(f"{group}/"): _array(archive, name) for name in names}
+    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+
+
+def _shapes(weights):
+    return {name: array.shape for name, array in weights.items()}
 
 
 def set_weights(model, weights):
-    """Brings {variable path: array} into the weights of a model; every weight must be there."""
-    for variable in model.trainable_variables:
-        variable.assign(weights[variable.path])
+    """Brings {variable path: array} into the weights of a model, which must be the same ones."""
+    variables = {variable.path: variable for variable in model.trainable_variables}
+    if _shapes(variables) != _shapes(weights):
+        different = sorted(dict(_shapes(variables).items() ^ _shapes(weights).items()))
+        raise CheckpointError(f"Expected the weights of a model like this one. Others are: {', '.join(different[:5])}.")
+    for path, variable in variables.items():
+        variable.assign(weights[path])
 
 
 def _assign(variables, restored):

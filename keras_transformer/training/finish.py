@@ -6,6 +6,7 @@ set.
 """
 
 import dataclasses
+import math
 
 from keras_transformer import evaluation, report
 from keras_transformer.files import replacing, write_json, write_text
@@ -35,11 +36,11 @@ def finish(run, step):
     scores, weights = {}, candidates(run)
     for name in weights:
         scores[name] = run.judge.verdict(weights[name]).record()
-    winner = max(scores, key=lambda name: (scores[name]["bleu"], -scores[name]["perplexity"]))
+    winner = max(scores, key=lambda name: (scores[name]["bleu"], -_or_infinity(scores[name]["perplexity"])))
     run.report("Weights, by BLEU on the validation set:")
     for name, record in scores.items():
-        mark = "*" if name == winner else " "
-        run.report(f"  {mark} {name:<16} BLEU {record['bleu']:6.2f}  perplexity {record['perplexity']:.3f}")
+        mark, perplexity = "*" if name == winner else " ", _or_infinity(record["perplexity"])
+        run.report(f"  {mark} {name:<16} BLEU {record['bleu']:6.2f}  perplexity {perplexity:.3f}")
     model = run.judge.translator.model
     set_weights(model, weights[winner])
     metadata = {
@@ -53,6 +54,11 @@ def finish(run, step):
     write_json(run.workdir.metadata_path, metadata)
     _draw(run)
     return metadata
+
+
+def _or_infinity(perplexity):
+    """What is not a finite number is none in a record."""
+    return math.inf if perplexity is None else perplexity
 
 
 def save_model(model, path):
@@ -84,8 +90,8 @@ def _test(run):
 
 def _draw(run):
     records = read_log(run.workdir.log_path)
-    losses = [record["loss"] for record in records if record["kind"] == "train"]
-    if not losses:  # stopped before the first record
+    losses = [record["loss"] for record in records if record["kind"] == "train" and record["loss"] is not None]
+    if not losses:  # stopped before the first record, or every step was skipped
         return
     run.report(f"Training loss {losses[0]:.2f} -> {losses[-1]:.2f}  {sparkline(losses)}")
     try:

@@ -15,6 +15,7 @@ import time
 import tensorflow as tf
 
 from keras_transformer.files import write_text
+from keras_transformer.screen import say, warn
 
 
 class Journal:
@@ -109,7 +110,7 @@ class Journal:
     def say(self, text):
         if self.enabled:
             self._progress.clear()
-            print(text, flush=True)
+            say(text)
 
     def _seconds(self):
         return time.monotonic() - self._started
@@ -137,8 +138,6 @@ class TrainingProgress:
         self.interval, self.shown, self.first = (0.25 if self.terminal else 20.0), 0.0, None
 
     def show(self, step, figures, speed):
-        if sys.stderr is None:  # closed, as for a daemon
-            return
         now = time.monotonic()
         self.first = self.first or (step - 1, now)
         if now - self.shown < self.interval and step != self.total_steps:
@@ -154,13 +153,12 @@ class TrainingProgress:
             f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  {means}{skipped}  "
             f"learning rate {figures['learning_rate']:.1e}  {speed:,.0f} target tokens/s  {left} left"
         )
-        print(
-            f"\r\033[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True
-        )
+        start, end = ("\r\033[K", "") if self.terminal else ("", "\n")
+        warn(start + line, end=end)
 
     def clear(self):
         if self.terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            warn("\r\033[K", end="")
 
 
 def perplexity(nll):

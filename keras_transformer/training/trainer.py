@@ -12,6 +12,7 @@ from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.prepare import prepare
 from keras_transformer.model import Transformer
+from keras_transformer.screen import say
 from keras_transformer.tokenizer import Tokenizers
 from keras_transformer.training import strategy as strategies
 from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
@@ -45,7 +46,7 @@ class Run:
         self.strategy = strategies.make_strategy(config.train.strategy)
         keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
         self.is_chief = strategies.is_chief(self.strategy)
-        self.report = print if self.is_chief else _silent
+        self.report = say if self.is_chief else _silent
         if self.is_chief:
             workdir.lock()
             self.changes = workdir.claim(config)
@@ -125,7 +126,8 @@ class Run:
         saving.set_model(self.trainee)
         saving.catch_up()
         if step < train.steps and not validation.is_out_of_patience:
-            self._fit(step, journal, [logging, validation, saving])
+            with saving.listening():
+                self._fit(step, journal, [logging, validation, saving])
             step = saving.stopped_at or train.steps
         is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):

@@ -1,5 +1,6 @@
 """How good a set of weights is: loss, perplexity and BLEU on the validation set, with some translations to read."""
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -24,7 +25,8 @@ class Verdict(NamedTuple):
     samples: tuple[Sample, ...]
 
     def record(self):
-        return {"loss": self.loss, "perplexity": self.perplexity, "bleu": self.bleu}
+        figures = {"loss": self.loss, "perplexity": self.perplexity, "bleu": self.bleu}
+        return {name: value if math.isfinite(value) else None for name, value in figures.items()}
 
     def describe(self):
         lines = [f"validation loss {self.loss:.3f}, perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f}"]

@@ -8,6 +8,7 @@ from argparse import Namespace
 import pytest
 
 from keras_transformer.__main__ import main
+from keras_transformer.commands import evaluate
 from keras_transformer.commands.evaluate import _write
 
 
@@ -49,6 +50,16 @@ def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_p
     assert "case:lc" in said and "sentences/s" in said and "cores" in said and "parameters" in said
     if importlib.util.find_spec("matplotlib"):
         assert page.read_text().count("data:image/png") > 1 and "Attention in line" in page.read_text()
+
+
+def test_the_files_are_written_though_nobody_reads_the_report(files, monkeypatch):
+    def print_to_nobody(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(evaluate, "print", print_to_nobody, raising=False)
+    texts = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
+    assert run(*texts, "--json", files / "record") == 141
+    assert json.loads((files / "record").read_text())["scores"]
 
 
 def test_nothing_is_written_over_what_is_read(files, capsys):

@@ -1,6 +1,7 @@
 """The options of training."""
 
 import argparse
+import shlex
 import shutil
 
 import pytest
@@ -83,3 +84,8 @@ def test_what_to_try_next_is_what_the_run_allows(data, export, expected):
     config = preset("demo").replace(data=data, train=dict(export=export))
     commands = [command for command, _ in train.hints("runs/a", config)]
     assert all(name in command for name, command in zip(expected, commands, strict=True))
+
+
+def test_what_to_try_next_can_be_pasted():
+    commands = [command for command, _ in train.hints("runs/my run", preset("demo"))]
+    assert shlex.split(commands[0])[-1] == "runs/my run" and "--model 'runs/my run'/export" in commands[2]

@@ -242,6 +242,16 @@ class TestAgain:
                 prepare(started.replace(max_pairs=600), folder, report=list, begun=True)
             assert Tokenizers.load(folder).source.model_hash == first.tokenizers.source.model_hash
 
+    def test_a_run_that_has_begun_gets_no_validation_set_and_loses_none(self, config, write, tmp_path):
+        given = config.replace(valid=(write("v.en", ["The dog sleeps."]), write("v.de", ["Der Hund schläft."])))
+        for before, after in ((config, given), (given, config)):
+            folder = tmp_path / f"with {before.valid}".replace("/", "")
+            prepare(after, folder, report=list)
+            prepare(before, folder, report=list)
+            with pytest.raises(DataError, match="`data.valid` cannot be given or left out later"):
+                prepare(after, folder, report=list, begun=True)
+            prepare(before, folder, report=list, begun=True)
+
     def test_a_run_that_has_begun_gets_no_other_tokenizer(self, config, tmp_path):
         first = prepare(config, tmp_path, report=list)
         model, record = tmp_path / "tokenizer.model", tmp_path / "data" / "tokenizer.json"

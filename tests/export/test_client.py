@@ -45,6 +45,10 @@ def test_texts_are_translated_as_the_model_does(client, signatures):
     assert client.translate(TEXTS) == expected
 
 
+def test_half_a_surrogate_pair_is_the_replacement_character(client):
+    assert client.translate(["the cat", "the \udc80 cat"]) == client.translate(["the cat", "the \ufffd cat"])
+
+
 def test_every_output_is_that_of_the_model(client, signatures):
     inputs = {"source": TEXTS, "target": TEXTS[::-1]}
     expected = signatures["score"](**inputs)

@@ -1,12 +1,16 @@
 """When things happen between steps."""
 
+import os
+import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
 from keras_transformer import TrainConfig
-from keras_transformer.training.callbacks import Checkpointing, Validation
+from keras_transformer.training import callbacks
+from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.validation import Verdict
 
@@ -193,3 +197,50 @@ def test_the_other_workers_write_nothing():
     callback.enabled = False
     run([judged, callback], 100)
     assert saver.saved == []
+
+
+def test_signals_are_listened_to_while_the_run_trains_and_not_afterwards():
+    callback, _ = saving(validation([], every=1000))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    with pytest.raises(OSError, match="full"), callback.listening():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise OSError("full")
+    assert callback.received == signal.SIGTERM
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_a_signal_that_the_process_ignores_stays_ignored():
+    callback, _ = saving(validation([], every=1000))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
+    try:
+        with callback.listening():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.getsignal(signal.SIGTERM) == callback._receive
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert callback.received is None
+
+
+def test_a_run_in_a_thread_trains_without_listening():
+    callback, _ = saving(validation([], every=1000))
+    heard = []
+
+    def listen():
+        with callback.listening():
+            heard.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert heard == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_a_run_ends_that_has_made_no_update_for_long(monkeypatch):
+    monkeypatch.setattr(callbacks, "MAX_SKIPPED", 3)
+    logging = Logging(0, SimpleNamespace(add=lambda *_: None, total_steps=100), 1000)
+    optimizer = SimpleNamespace(iterations=tf.Variable(1))
+    logging.set_model(SimpleNamespace(optimizer=optimizer, schedule=lambda step: 0.1))
+    for step, skipped in enumerate((1.0, 1.0, 0.0, 1.0, 1.0)):
+        logging.on_train_batch_end(step, {"skipped": skipped})
+    with pytest.raises(callbacks.DivergedError, match="not been finite for 3 steps.*learning_rate_scale"):
+        logging.on_train_batch_end(5, {"skipped": 1.0})

@@ -178,7 +178,7 @@ def test_no_space_left_is_a_clear_error_and_the_last_good_checkpoint_stays(train
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    where = {"write": (np, "savez"), "fsync": (module.os, "fsync"), "rename": (module.os, "replace")}[moment]
+    where = {"write": (np, "savez"), "fsync": (os, "fsync"), "rename": (os, "replace")}[moment]
     monkeypatch.setattr(*where, full)
     with pytest.raises(CheckpointError, match="No space left on device"):
         checkpoints.save(trainee, {"step": 20})
@@ -221,6 +221,31 @@ def test_the_average_is_the_mean_of_the_weights(trainee, tmp_path):
     set_weights(trainee.transformer, averaged)
     for variable, *values in zip(trainee.transformer.trainable_variables, *seen, strict=True):
         np.testing.assert_allclose(variable.numpy(), np.mean(values, axis=0), rtol=1e-6, atol=1e-7)
+
+
+def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
+    weights = {"model/a": np.ones((2, 3), np.float32), "model/b": np.ones(4, np.float32)}
+    others = [{**weights, "model/c": np.ones(1, np.float32)}, {"model/a": weights["model/a"]}]
+    others.append({**weights, "model/b": np.ones(5, np.float32)})
+    write_arrays(tmp_path / "first.npz", weights, {})
+    for other in others:
+        write_arrays(tmp_path / "second.npz", other, {})
+        with pytest.raises(
+            CheckpointError, match="of one model can be averaged. Received: .*first.npz and .*second.npz"
+        ):
+            average_weights([tmp_path / "first.npz", tmp_path / "second.npz"])
+
+
+def test_weights_of_another_model_are_refused(trainee):
+    weights = {v.path: v.numpy() for v in trainee.transformer.trainable_variables}
+    first, *_ = weights
+    for other in (
+        {**weights, "one/more": np.zeros(3)},
+        {path: value for path, value in weights.items() if path != first},
+        {**weights, first: weights[first][:-1]},
+    ):
+        with pytest.raises(CheckpointError, match=f"Others are: ({first}|one/more)"):
+            set_weights(trainee.transformer, other)
 
 
 def test_a_killed_write_leaves_no_file_that_would_be_read(trainee, tmp_path):

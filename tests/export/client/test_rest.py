@@ -174,7 +174,7 @@ def test_a_url_that_is_none_is_an_error():
         client.translate(["a"])
 
 
-@pytest.mark.parametrize("value", ["\ud800", float("nan"), object()])
+@pytest.mark.parametrize("value", [float("nan"), object()])
 def test_what_json_cannot_say_is_refused_before_it_is_sent(server, client, value):
     with pytest.raises(ValueError):
         client.predict({"text": [value]})

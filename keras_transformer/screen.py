@@ -1,0 +1,33 @@
+"""What is said to whoever watches. Long work does not end because nobody does any more."""
+
+import contextlib
+import os
+import sys
+
+
+def say(text: str = "", *, end: str = "\n", stream=None):
+    """Shows a text at once, on standard output unless `stream` is another one.
+
+    Where nobody reads on (a `tee` that Ctrl-C has ended, too) the stream is silent from now on.
+    """
+    stream = stream or sys.stdout
+    if stream is None:  # closed, as for a daemon
+        return
+    try:
+        print(text, end=end, file=stream, flush=True)
+    except OSError:
+        with contextlib.suppress(OSError):  # Python flushes at its end what it could not write, and would complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def warn(text: str = "", *, end: str = "\n"):
+    """The same on standard error: progress, and what is not the result."""
+    if sys.stderr is not None:
+        say(text, end=end, stream=sys.stderr)
+
+
+def show_any_character():
+    """Lets standard output and error write what their encoding does not have: é as \\xe9."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")

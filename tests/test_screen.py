@@ -1,0 +1,42 @@
+"""What is said reaches who listens, and harms nobody where nobody does."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer.screen import say, show_any_character, warn
+
+
+def test_a_text_is_there_at_once(capfd):
+    say("a result")
+    warn("a step", end="")
+    assert capfd.readouterr() == ("a result\n", "a step")
+
+
+def test_a_process_without_standard_streams_says_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    say("a result")
+    warn("a step")
+    show_any_character()
+
+
+def test_a_stream_that_nobody_reads_any_more_is_silent_to_the_end_of_the_process():
+    lines = "from keras_transformer.screen import say, warn", *["say('a line'), warn('a step')"] * 9, "say('x' * 10**6)"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as broken:
+        ended = subprocess.run([sys.executable, "-c", "\n".join(lines)], stdout=broken, stderr=broken, timeout=120)
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_a_character_that_the_encoding_does_not_have_is_written_by_its_number(monkeypatch, encoding):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding=encoding))
+    show_any_character()
+    say("é █ \ud800")
+    assert shown.getvalue().decode(encoding) == ("é \\u2588 \\ud800\n" if encoding == "latin-1" else "é █ \\ud800\n")
