@@ -63,6 +63,20 @@ def test_sigterm_saves_and_exits_with_143_and_the_same_command_resumes(uninterru
     assert_same(outcome(workdir), outcome(uninterrupted))
 
 
+def test_a_run_whose_log_nobody_reads_any_more_is_interrupted_as_any_other(uninterrupted, tmp_path):
+    workdir = tmp_path / "run"
+    process = start(workdir)
+    wait_for(lambda: steps_logged(workdir) >= 2, process)
+    process.stdout.close()  # as Ctrl-C ends the `tee` behind it, too
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert (workdir / "checkpoints" / "interrupted.npz").exists()
+    process = start(workdir)
+    process.stdout.close()  # and from the beginning
+    assert process.wait(timeout=300) == 0
+    assert_same(outcome(workdir), outcome(uninterrupted))
+
+
 def test_sigkill_at_a_checkpoint_being_written_loses_nothing(uninterrupted, tmp_path):
     workdir = tmp_path / "run"
     process = start(workdir)
