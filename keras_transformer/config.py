@@ -157,6 +157,7 @@ class ModelConfig(_Section):
         return self.d_v or self.d_model // self.num_heads
 
 
+MAX_BEAMS = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
 Corpus = str | tuple[str | tuple[str, ...], ...]
@@ -217,6 +218,9 @@ class TrainConfig(_Section):
     warmup_steps: int = 4000  # Section 5.3
     learning_rate_scale: float = 1.0  # factor on the paper's schedule
     cooldown_steps: int = 0  # over the last so many updates the learning rate falls to 0; 0: the paper's schedule
+    # Over the first so many updates each pair is turned round with a chance of one half: a model that learns both
+    # directions first learns the wanted one better from little text (Ding et al. 2021).
+    both_directions_steps: int = 0
     label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
     clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
     # Exponential moving average beside the weights: average = d * average + (1 - d) * weights after each update, where
@@ -239,7 +243,7 @@ class TrainConfig(_Section):
     def check(self):
         self.require_at_least(1, "steps", "tokens_per_batch", "accumulation", "warmup_steps", "checkpoint_steps")
         self.require_at_least(1, "keep_checkpoints", "average_checkpoints", "valid_steps", "patience", "log_steps")
-        self.require_at_least(0, "seed", "valid_sentences", "cooldown_steps")
+        self.require_at_least(0, "seed", "valid_sentences", "cooldown_steps", "both_directions_steps")
         self.require(self.cooldown_steps <= self.steps, "cooldown_steps", "at most `steps`")
         self.require_probability("label_smoothing")
         for name in ("learning_rate_scale", "clip_norm", "checkpoint_minutes"):
@@ -275,6 +279,7 @@ class DecodeConfig(_Section):
     def check(self):
         self.require_at_least(1, "beam_width", "extra_length", "max_input_length", "tokens_per_batch")
         self.require_at_least(0, "min_length", "no_repeat_ngram", "top_k")
+        self.require(self.beam_width <= MAX_BEAMS, "beam_width", f"at most {MAX_BEAMS}")
         self.require(0 < self.top_p <= 1, "top_p", "more than 0 and at most 1")
         self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")
 
@@ -291,6 +296,11 @@ class Config(_Section):
             raise ConfigError(
                 "`data.max_length` must be at most `model.max_positions` where positions are learned. "
                 f"Received: data.max_length={self.data.max_length}, model.max_positions={self.model.max_positions}."
+            )
+        if self.train.both_directions_steps and not self.data.shared_vocab:
+            raise ConfigError(
+                "`train.both_directions_steps` needs one vocabulary for both languages. Received: "
+                f"train.both_directions_steps={self.train.both_directions_steps}, data.shared_vocab=False."
             )
         if self.model.tied_embeddings == "all" and not self.data.shared_vocab:
             raise ConfigError(

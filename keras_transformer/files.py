@@ -1,18 +1,26 @@
-"""Files that are whole whenever they are there: written aside, flushed to the disk, renamed."""
+"""Files that are whole whenever they are there: written aside, flushed to the disk, renamed. And packed ones."""
 
 import contextlib
 import errno
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)  # from file systems that do not flush names: CIFS, FUSE, 9p
+DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # raised where a packed file is read
+
+
+def open_packed(path: str | Path, mode: str = "rb"):
+    """A binary file, packed by gzip if its name ends with .gz."""
+    return gzip.open(path, mode) if Path(path).suffix == ".gz" else open(path, mode)
 
 
 @contextlib.contextmanager
 def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
-    """The path of a file to write, which becomes `path` when the block ends. An error leaves `path` as it was.
+    """The path of a file to write, which becomes `path` when the block ends. An error inside leaves `path` as it was.
 
     >>> with replacing(path) as aside:
     ...     aside.write_bytes(content)

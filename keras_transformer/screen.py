@@ -1,6 +1,7 @@
 """What is said to whoever watches. Long work does not end because nobody does any more."""
 
-import contextlib
+import errno
+import io
 import os
 import sys
 
@@ -8,16 +9,22 @@ import sys
 def say(text: str = "", *, end: str = "\n", stream=None):
     """Shows a text at once, on standard output unless `stream` is another one.
 
-    Where nobody reads on (a `tee` that Ctrl-C has ended, too) the stream is silent from now on.
+    Where nobody reads on (a `tee` that Ctrl-C has ended, a terminal that was closed) the stream is silent from now on.
+    What cannot be written for another reason, as on a full disk, is not.
     """
     stream = stream or sys.stdout
     if stream is None:  # closed, as for a daemon
         return
     try:
         print(text, end=end, file=stream, flush=True)
-    except OSError:
-        with contextlib.suppress(OSError):  # Python flushes at its end what it could not write, and would complain
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        if error.errno in (errno.EPIPE, errno.EIO):
+            silence(stream)
+
+
+def silence(stream):
+    """Nothing that is written comes anywhere. Python flushes at its end what it could not write, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def warn(text: str = "", *, end: str = "\n"):
@@ -29,5 +36,5 @@ def warn(text: str = "", *, end: str = "\n"):
 def show_any_character():
     """Lets standard output and error write what their encoding does not have: é as \\xe9."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
+        if isinstance(stream, io.TextIOWrapper):  # and not what stands for it in a notebook
             stream.reconfigure(errors="backslashreplace")

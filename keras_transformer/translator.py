@@ -20,14 +20,13 @@ import tensorflow as tf
 
 from keras_transformer import inference
 from keras_transformer.compilation import WhereItPays, padded_shape
-from keras_transformer.config import Config, ConfigError, DecodeConfig
+from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
-MAX_HYPOTHESES = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
-MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together
+MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together, by the square
 log = logging.getLogger(__name__)
 
 
@@ -194,9 +193,9 @@ class Translator:
 
     def searching(self, num_hypotheses: int = 1) -> WhereItPays:
         """The beam search as a function, ids (B, S) -> Hypotheses, without any text."""
-        if type(num_hypotheses) is not int or not 1 <= num_hypotheses <= MAX_HYPOTHESES:
+        if type(num_hypotheses) is not int or not 1 <= num_hypotheses <= MAX_BEAMS:
             raise ValueError(
-                f"`num_hypotheses` must be an integer from 1 to {MAX_HYPOTHESES}. Received: {num_hypotheses!r}."
+                f"`num_hypotheses` must be an integer from 1 to {MAX_BEAMS}. Received: {num_hypotheses!r}."
             )
         if num_hypotheses not in self._searches:
 

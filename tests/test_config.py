@@ -87,6 +87,7 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (TrainConfig, dict(ema_decay=1.0), "between 0 and 1. Received: ema_decay=1.0."),
         (TrainConfig, dict(average_checkpoints=7), "at most `keep_checkpoints`. Received: average_checkpoints=7."),
         (DecodeConfig, dict(beam_width=0), "at least 1. Received: beam_width=0."),
+        (DecodeConfig, dict(beam_width=201), "at most 200. Received: beam_width=201."),
         (DecodeConfig, dict(alpha=-0.1), "at least 0 and finite. Received: alpha=-0.1."),
     ],
 )

@@ -1,5 +1,6 @@
 """What is said reaches who listens, and harms nobody where nobody does."""
 
+import errno
 import io
 import os
 import subprocess
@@ -31,6 +32,28 @@ def test_a_stream_that_nobody_reads_any_more_is_silent_to_the_end_of_the_process
     with os.fdopen(writer, "wb") as broken:
         ended = subprocess.run([sys.executable, "-c", "\n".join(lines)], stdout=broken, stderr=broken, timeout=120)
     assert ended.returncode == 0
+
+
+def test_what_cannot_be_written_for_now_is_tried_again_with_the_next_line(monkeypatch):
+    shown, full = [], iter([True, False])
+
+    class Disk(io.StringIO):
+        def write(self, text):
+            if text != "\n" and next(full):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            shown.append(text)
+
+    monkeypatch.setattr(sys, "stdout", Disk())
+    say("first")
+    say("second")
+    assert shown == ["second", "\n"]
+
+
+def test_what_stands_for_standard_output_in_a_notebook_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    show_any_character()
+    say("é")
+    assert sys.stdout.getvalue() == "é\n"
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])

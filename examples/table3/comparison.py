@@ -7,6 +7,8 @@ A result is what `run.py` keeps of a row:
      "difference": {"value": -0.8, "interval": [-1.3, -0.2]}}       # to base, paired bootstrap; None for base itself
 """
 
+import math
+
 from paper import GROUPS, NOT_SCALED, ROWS, WIDTHS, scaled
 
 NO_DIFFERENCE = 0.1  # BLEU: the paper rounds to one digit, and calls 0.1 nearly identical
@@ -27,6 +29,11 @@ def verdict(theirs: float, interval) -> str:
 def difference_of(row) -> float:
     """The paper's difference to base in BLEU."""
     return round(row.bleu - ROWS["base"].bleu, 1)
+
+
+def perplexity_of(result) -> float:
+    """Of a row whose loss was no number there is none."""
+    return math.inf if result["perplexity"] is None else result["perplexity"]
 
 
 def judge(result) -> str | None:
@@ -52,8 +59,9 @@ validation set, {signature}. A difference to base has its 95 % interval from the
 {agreement(results)}
 
 One seed a row: the intervals know which sentences were drawn and nothing of the seed, so a difference that barely
-clears zero may be the seed's. "Undecided" is a difference that the interval cannot tell from none. The paper has one
-run a row and no intervals, and its own small differences may be noise too: up to {NO_DIFFERENCE} BLEU count as none.
+clears zero may be the seed's. "Undecided" is a difference that the interval cannot tell from none, "not learned" a row
+without any BLEU. The paper has one run a row and no intervals, and its own small differences may be noise too: up to
+{NO_DIFFERENCE} BLEU count as none.
 
 ## What is not scaled
 
@@ -80,7 +88,7 @@ def _cells(result, columns, factor, steps):
         name,
         *settings,
         f"{row.perplexity:.2f}",
-        f"{result['perplexity']:.2f}",
+        f"{perplexity_of(result):.2f}",
         f"{row.bleu:.1f}",
         f"{bleu['value']:.1f} ({bleu['interval'][0]:.1f} to {bleu['interval'][1]:.1f})",
         f"{difference_of(row):+.1f}" if difference else "",
@@ -124,9 +132,9 @@ def _counted(results):
 
 
 def _perplexities(results):
-    base = results[0]["perplexity"]
+    base = perplexity_of(results[0])
     signs = [
-        (ROWS[result["row"]].perplexity > ROWS["base"].perplexity) == (result["perplexity"] > base)
+        (ROWS[result["row"]].perplexity > ROWS["base"].perplexity) == (perplexity_of(result) > base)
         for result in results[1:]
         if ROWS[result["row"]].perplexity != ROWS["base"].perplexity
     ]

@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from comparison import markdown
+from comparison import markdown, perplexity_of
 from paper import FACTORS, ROWS, cost, scaled
 from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settings_of, train, training_command
 
@@ -154,7 +154,7 @@ def write(results, plan, workdir) -> str:
 
 def line(found, seconds) -> str:
     took = "was there" if seconds is None else f"{seconds / 60:.1f} min"
-    return f"{found['row']:<5} perplexity {found['perplexity']:8.3f}  BLEU {found['bleu']['value']:5.2f}  {took}"
+    return f"{found['row']:<5} perplexity {perplexity_of(found):8.3f}  BLEU {found['bleu']['value']:5.2f}  {took}"
 
 
 if __name__ == "__main__":

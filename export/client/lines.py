@@ -46,7 +46,7 @@ def read_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
             expected = f"{len(columns)} columns between TABs, {', '.join(columns)}"
             raise ValueError(f"Line {number} must have {expected}. Received: {len(values)}.")
         cut = [_cut(value) for value in values]
-        if cut != values:
+        if cut != values and sys.stderr is not None:
             print(f"Line {number}: of a text longer than {MAX_TEXT:,} bytes the rest is not sent.", file=sys.stderr)
         yield {name: _value(name, value, number) for name, value in zip(columns, cut, strict=True)}
 

@@ -5,12 +5,11 @@ output; training has 130 and 143 for a run that a signal has stopped. What its u
 without a traceback.
 """
 
-import os
 import sys
 from collections.abc import Callable
 
 from keras_transformer.config import ConfigError
-from keras_transformer.screen import show_any_character, warn
+from keras_transformer.screen import show_any_character, silence, warn
 from keras_transformer_cli import interruption_counts
 
 
@@ -19,10 +18,12 @@ def ended(run: Callable[..., int], options) -> int:
     show_any_character()
     try:
         with interruption_counts():
-            return run(options)
+            code = run(options)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # who does not read on is found out here
+            return code
     except BrokenPipeError:
-        # Python flushes standard output once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 141
     except KeyboardInterrupt:
         return 130

@@ -1,12 +1,12 @@
 """keras-transformer evaluate: translates a test set, or takes translations, and scores them."""
 
-import sys
 import typing
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, open_output, read_lines
 from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
+from keras_transformer.screen import warn
 
 FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
 
@@ -39,8 +39,10 @@ def run(options) -> int:
         options.workdir = options.workdir or WORKDIR  # files alone need no run
     _check_outputs(options)
     evaluation, hypotheses, translator = evaluate(options)
-    _write(options, evaluation, hypotheses, translator)
-    print(evaluation.to_text())
+    try:
+        print(evaluation.to_text(), flush=True)
+    finally:  # though nobody reads; and where this cannot be written, the scores are known
+        _write(options, evaluation, hypotheses, translator)
     return 0
 
 
@@ -115,8 +117,4 @@ def _write(options, evaluation, hypotheses, translator):
         from keras_transformer import report
 
         align = translator.align if translator else None
-        Path(options.html).write_text(report.illustrated(evaluation, align, _say), encoding="utf-8")
-
-
-def _say(text):
-    print(text, file=sys.stderr)
+        Path(options.html).write_text(report.illustrated(evaluation, align, warn), encoding="utf-8")

@@ -1,15 +1,16 @@
 """Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
 
 A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end.
-What a line has beyond `MAX_LINE` bytes is left out, and that is said. A file whose name ends with .gz is unpacked.
+What a line has beyond `MAX_LINE` bytes is left out, and that is said. A file whose name ends with .gz is packed.
 """
 
 import contextlib
-import gzip
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from keras_transformer.files import DAMAGED_GZIP, open_packed
+from keras_transformer.screen import warn
 
 MAX_LINE = 2**24  # bytes of a line that are read
 MAX_CHUNK = 2**25  # characters of the lines that are handed on together
@@ -26,13 +27,13 @@ def read_lines(path) -> Iterator[str]:
                 encoding = "utf-8" if number else "utf-8-sig"  # a byte order mark may stand at the very start
                 number += 1
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, errors="replace")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED_GZIP as error:
         raise ValueError(f"{path}: the gzip file is damaged after line {number}: {error}.") from error
 
 
 def _skip(file):
     """Reads on to the end of the line."""
-    print(f"A line has more than {MAX_LINE:,} bytes; the rest of it is not read.", file=sys.stderr)
+    warn(f"A line has more than {MAX_LINE:,} bytes; the rest of it is not read.")
     while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
         pass
 
@@ -61,7 +62,7 @@ def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tupl
 def open_input(path):
     if path is None:
         return contextlib.nullcontext(_standard("stdin"))
-    return gzip.open(path) if Path(path).suffix == ".gz" else open(path, "rb")
+    return open_packed(path)
 
 
 def _standard(name):
@@ -84,7 +85,7 @@ def open_output(path, *inputs):
             open_input(other).close()  # what cannot be read should not cost what is in `path`
     if path is not None:
         check_output(path, *inputs)
-    with contextlib.nullcontext(_standard("stdout")) if path is None else open(path, "wb") as file:
+    with contextlib.nullcontext(_standard("stdout")) if path is None else open_packed(path, "wb") as file:
 
         def write(lines: Iterable[str]):
             for line in lines:

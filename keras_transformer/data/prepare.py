@@ -117,10 +117,11 @@ class _Preparation:
                 yield pair
 
     def _hold_nothing_out(self):
-        record = self.folder / "data" / "held_out.json"
-        if self.begun and record.exists():
+        files = [self.folder / "data" / f"held_out.{end}" for end in ("json", "source", "target")]
+        if self.begun and files[0].exists() and self.data.valid is not None:
             raise DataError(f"`data.valid` {LATER} Received: data.valid={self.data.valid!r} for a run without.")
-        record.unlink(missing_ok=True)
+        for path in [] if self.begun else files:
+            path.unlink(missing_ok=True)
 
     def _hold_out(self, key: str) -> tuple[str, str]:
         """Sets `held_out`; returns the two files with what it takes."""
@@ -128,7 +129,10 @@ class _Preparation:
         record = self.folder / "data" / "held_out.json"
         known = read_json(record)
         if self.begun and not known and read_json(self.folder / "data" / "tokenizer.json"):
-            raise DataError(f"`data.valid` {LATER} Received: none for a run with one, or {record} is damaged.")
+            raise DataError(
+                f"`data.valid` {LATER} Received: none, for a run with one, or whose text had one of its own, or whose "
+                f"{record} is lost."
+            )
         self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
             self.held_out = HeldOut(*known["digests"])

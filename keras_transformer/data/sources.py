@@ -14,8 +14,6 @@ garble the text is refused, with file and line: invalid UTF-8, different numbers
 is valid UTF-8 and comes through, so that no line number shifts; cleaning leaves such pairs out of training.
 """
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import NamedTuple
 
 from keras_transformer.config import Corpus, DataConfig
 from keras_transformer.data.demo import demo_pairs
+from keras_transformer.files import DAMAGED_GZIP, open_packed
 
 Pair = tuple[str, str]  # source text, target text
 DEMO_PAIRS = {"train": 40_000, "valid": 1_000, "test": 1_000}  # unless a limit says otherwise
@@ -125,7 +124,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """The lines of one UTF-8 file, plain or .gz, without their ends."""
     number = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        with open_packed(path) as file:
             for number, line in enumerate(file, start=1):  # a binary file splits at b"\n" alone
                 if number == 1:
                     line = line.removeprefix(BYTE_ORDER_MARK)
@@ -137,7 +136,7 @@ def read_lines(path: Path) -> Iterator[str]:
             f"Received: byte 0x{error.object[error.start]:02x} at column {error.start + 1}"
             + (". The file looks like UTF-16." if is_utf16 else ".")
         ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED_GZIP as error:
         raise DataError(f"{path}: the gzip file is damaged after line {number}: {error}.") from error
     except OSError as error:
         raise DataError(f"{path}: expected a readable text file. Received: {error.strerror}.") from error

@@ -185,9 +185,13 @@ def average_weights(paths, group="model"):
     total = {}
     for path in paths:
         weights = _weights(path, group)
-        if path != paths[0] and _shapes(weights) != _shapes(total):
+        if total and _shapes(weights) != _shapes(total):
             raise CheckpointError(f"Checkpoints of one model can be averaged. Received: {paths[0]} and {path}.")
-        total = {name: total.get(name, 0.0) + array.astype(np.float64) for name, array in weights.items()}
+        for name, array in weights.items():
+            if name in total:
+                total[name] += array  # in place: a large model leaves no room for another set
+            else:
+                total[name] = array.astype(np.float64)
     return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}
 
 

@@ -78,6 +78,7 @@ class Run:
             shuffle=shuffle,
             subword_sampling=sampling,
             max_length=self.config.data.max_length,
+            both_directions=train.both_directions_steps if shuffle else 0,
         )
 
     def _judge(self):
@@ -126,6 +127,7 @@ class Run:
         saving.set_model(self.trainee)
         saving.catch_up()
         if step < train.steps and not validation.is_out_of_patience:
+            self.warm_up()
             with saving.listening():
                 self._fit(step, journal, [logging, validation, saving])
             step = saving.stopped_at or train.steps
@@ -163,7 +165,6 @@ class Run:
         return Logging(start, journal, train.log_steps), validation, saving
 
     def _fit(self, start, journal, callbacks):
-        self.warm_up()
         batches = strategies.distribute(self.plan.dataset(start), self.strategy)
         journal.begin()
         steps = self.config.train.steps - start

@@ -1,5 +1,9 @@
 """What becomes of a command: an exit code, and one line where its user can mend it."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
@@ -47,3 +51,13 @@ def test_an_interruption_is_quiet(capsys):
 def test_a_fault_of_the_program_has_its_traceback():
     with pytest.raises(ZeroDivisionError):
         ended(raising(ZeroDivisionError()), None)
+
+
+def test_a_short_output_that_nobody_reads_is_no_drama(monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # so that it is written at the end of the process
+    code = "from keras_transformer.commands.ending import ended; exit(ended(lambda _: print('a') or 0, None))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as broken:
+        done = subprocess.run([sys.executable, "-c", code], stdout=broken, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 141 and b"BrokenPipe" not in done.stderr

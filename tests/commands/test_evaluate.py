@@ -53,7 +53,7 @@ def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_p
 
 
 def test_the_files_are_written_though_nobody_reads_the_report(files, monkeypatch):
-    def print_to_nobody(*_):
+    def print_to_nobody(*_, **__):
         raise BrokenPipeError
 
     monkeypatch.setattr(evaluate, "print", print_to_nobody, raising=False)

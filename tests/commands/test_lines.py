@@ -101,6 +101,12 @@ def test_a_packed_file_is_unpacked(tmp_path):
     assert count_lines(path) is None
 
 
+def test_an_output_with_such_a_name_is_packed(tmp_path):
+    with open_output(tmp_path / "out.gz") as write:
+        write(["ä", "b"])
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == "ä\nb\n".encode()
+
+
 @pytest.mark.parametrize("damage", [lambda x: x[:-20], lambda x: b"text" + x, lambda x: x[:40] + b"\0" * 9 + x[49:]])
 def test_a_packed_file_that_is_damaged_is_said_to_be_so(tmp_path, damage):
     path = tmp_path / "in.txt.gz"

@@ -251,6 +251,9 @@ class TestAgain:
             with pytest.raises(DataError, match="`data.valid` cannot be given or left out later"):
                 prepare(after, folder, report=list, begun=True)
             prepare(before, folder, report=list, begun=True)
+            assert (folder / "data" / "held_out.source").exists() == (before.valid is None)
+            with pytest.raises(DataError, match="text .* has changed since"):
+                prepare(before.replace(train="demo"), folder, report=list, begun=True)
 
     def test_a_run_that_has_begun_gets_no_other_tokenizer(self, config, tmp_path):
         first = prepare(config, tmp_path, report=list)

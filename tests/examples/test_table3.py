@@ -166,8 +166,9 @@ def test_what_agrees_is_said_for_every_group_and_in_all():
 
 
 def test_a_row_without_any_bleu_agrees_with_nobody():
-    nothing = made_up("C3", 12_000.0, 0.0, (-9.5, -8.8, -8.0))
+    nothing = made_up("C3", None, 0.0, (-9.5, -8.8, -8.0))  # None: its loss was no number
     nothing["bleu"]["interval"] = [0.0, 0.0]
+    assert "| inf " in comparison.markdown([RESULTS[0], nothing], factor=4, steps=1500, about="Made up.")
     assert comparison.judge(nothing) == "not learned"
     assert "0 agree, 0 undecided, 0 disagree, 1 not learned" in comparison.agreement([RESULTS[0], nothing])
 
