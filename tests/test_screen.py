@@ -11,10 +11,11 @@ import pytest
 from keras_transformer.screen import say, show_any_character, warn
 
 
-def test_a_text_is_there_at_once(capfd):
-    say("a result")
-    warn("a step", end="")
-    assert capfd.readouterr() == ("a result\n", "a step")
+def test_a_text_is_there_at_once(monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    code = "import os\nfrom keras_transformer.screen import *\nsay('a result'), warn('a step', end=''), os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120)
+    assert done.stdout == b"a result\n" and done.stderr.endswith(b"a step")
 
 
 def test_a_process_without_standard_streams_says_nothing(monkeypatch):
