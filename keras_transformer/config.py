@@ -218,9 +218,6 @@ class TrainConfig(_Section):
     warmup_steps: int = 4000  # Section 5.3
     learning_rate_scale: float = 1.0  # factor on the paper's schedule
     cooldown_steps: int = 0  # over the last so many updates the learning rate falls to 0; 0: the paper's schedule
-    # Over the first so many updates each pair is turned round with a chance of one half: a model that learns both
-    # directions first learns the wanted one better from little text (Ding et al. 2021).
-    both_directions_steps: int = 0
     label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
     clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
     # Exponential moving average beside the weights: average = d * average + (1 - d) * weights after each update, where
@@ -243,7 +240,7 @@ class TrainConfig(_Section):
     def check(self):
         self.require_at_least(1, "steps", "tokens_per_batch", "accumulation", "warmup_steps", "checkpoint_steps")
         self.require_at_least(1, "keep_checkpoints", "average_checkpoints", "valid_steps", "patience", "log_steps")
-        self.require_at_least(0, "seed", "valid_sentences", "cooldown_steps", "both_directions_steps")
+        self.require_at_least(0, "seed", "valid_sentences", "cooldown_steps")
         self.require(self.cooldown_steps <= self.steps, "cooldown_steps", "at most `steps`")
         self.require_probability("label_smoothing")
         for name in ("learning_rate_scale", "clip_norm", "checkpoint_minutes"):
@@ -296,11 +293,6 @@ class Config(_Section):
             raise ConfigError(
                 "`data.max_length` must be at most `model.max_positions` where positions are learned. "
                 f"Received: data.max_length={self.data.max_length}, model.max_positions={self.model.max_positions}."
-            )
-        if self.train.both_directions_steps and not self.data.shared_vocab:
-            raise ConfigError(
-                "`train.both_directions_steps` needs one vocabulary for both languages. Received: "
-                f"train.both_directions_steps={self.train.both_directions_steps}, data.shared_vocab=False."
             )
         if self.model.tied_embeddings == "all" and not self.data.shared_vocab:
             raise ConfigError(

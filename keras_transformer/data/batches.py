@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.buckets import Shape, cut, stand_in_line
+from keras_transformer.data.buckets import cut, stand_in_line
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.prefetch import prefetched
 from keras_transformer.tokenizer import BOS_ID, PAD_ID
@@ -62,8 +62,6 @@ class BatchPlan:
             padding and time, since one thread tokenises, and repeats exactly only with the same release of
             SentencePiece.
         max_length: No shape is made wider than that by subword sampling; None for any width.
-        both_directions: In the first so many batches each pair is turned round with a chance of one half, by (seed, k).
-            Both sides of their shapes are as wide as the wider one.
     """
 
     def __init__(
@@ -77,11 +75,10 @@ class BatchPlan:
         shuffle: bool = True,
         subword_sampling: float = 0.0,
         max_length: int | None = None,
-        both_directions: int = 0,
     ):
         self.corpus, self.seed, self.shuffle = corpus, seed, shuffle
         self.tokens_per_batch = tokens_per_batch
-        self.subword_sampling, self.both_directions = subword_sampling, both_directions
+        self.subword_sampling = subword_sampling
         stored = np.stack([corpus.source_lengths, corpus.target_lengths])  # (2, pairs)
         mean, wider = growth(corpus, subword_sampling) if subword_sampling else np.ones((2, 2))
         lengths = np.ceil(stored * wider[:, None]).astype(np.int32)
@@ -91,8 +88,7 @@ class BatchPlan:
         self._buckets = cut(lengths[:, self._line], tokens_per_batch, rows_multiple, buckets)
         self._places = [(b, i) for b in self._buckets for i in range(b.num_batches)]  # of each batch: bucket, number
         self._epoch = None
-        shapes = [bucket.shape for bucket in self._buckets]
-        self.shapes = tuple(dict.fromkeys([*map(square, shapes if both_directions else ()), *shapes]))
+        self.shapes = tuple(bucket.shape for bucket in self._buckets)
         self.batches_per_epoch = len(self._places)
         positions = sum(np.array(b.shape[1:]) * b.shape.rows * b.num_batches for b in self._buckets)
         num_tokens = stored.sum(axis=1) * mean
@@ -109,8 +105,6 @@ class BatchPlan:
         labels = self.corpus.target.padded(rows, shape.target_length)
         if self.subword_sampling:
             self._resample(k, rows, source_ids, labels)
-        if k < self.both_directions:
-            source_ids, labels = self._turn(k, source_ids, labels)
         empty = ((0, shape.rows - len(rows)), (0, 0))
         return shifted(np.pad(source_ids, empty), np.pad(labels, empty))
 
@@ -145,13 +139,6 @@ class BatchPlan:
             if not len(left):
                 break
 
-    def _turn(self, k: int, *sides):
-        """The sides after half of the pairs have been turned round."""
-        width = max(side.shape[1] for side in sides)
-        first, second = (np.pad(side, ((0, 0), (0, width - side.shape[1]))) for side in sides)
-        heads = np.random.PCG64([self.seed, k, 0]).random_raw(len(first))[:, None] < 2**63
-        return np.where(heads, first, second), np.where(heads, second, first)
-
     def dataset(self, start: int = 0) -> tf.data.Dataset:
         """Batches `start`, `start` + 1 and so on without end, made ahead of time in another thread."""
         return prefetched(lambda: map(self.batch, count(start)), ELEMENT_SPEC)
@@ -170,10 +157,6 @@ class BatchPlan:
             f"on average, at most {self.tokens_per_batch:,} positions a side. "
             f"Padding: source {source:.1%}, target {target:.1%}. Shapes: {shapes}."
         )
-
-
-def square(shape: Shape) -> Shape:
-    return Shape(shape.rows, *[max(shape.source_length, shape.target_length)] * 2)
 
 
 def shifted(source_ids, labels) -> Batch:

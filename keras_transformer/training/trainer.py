@@ -78,7 +78,6 @@ class Run:
             shuffle=shuffle,
             subword_sampling=sampling,
             max_length=self.config.data.max_length,
-            both_directions=train.both_directions_steps if shuffle else 0,
         )
 
     def _judge(self):

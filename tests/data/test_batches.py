@@ -137,46 +137,6 @@ class TestBatchNumber:
         assert time.perf_counter() - begin < 0.5  # seconds; it takes a millisecond
 
 
-@pytest.fixture(scope="module")
-def turning(corpus):
-    return BatchPlan(corpus, tokens_per_batch=TOKENS, seed=3, both_directions=1000)
-
-
-class TestBothDirections:
-    def test_about_half_of_the_pairs_are_turned_round_and_the_others_are_as_they_were(self, turning, plan):
-        turned = kept = 0
-        for k in range(20):
-            straight, both = rows_of([plan.batch(k)]), rows_of([turning.batch(k)])
-            assert len(straight) == len(both)
-            for pair, other in zip(straight, both, strict=True):
-                assert other in (pair, pair[::-1])
-                turned, kept = turned + (other == pair[::-1]), kept + (other == pair)
-        assert 0.4 < turned / (turned + kept) < 0.6
-
-    def test_the_other_epoch_turns_others(self, turning, plan):
-        def turned(epoch):
-            straight, both = (rows_of(epoch_of(each, epoch)) for each in (plan, turning))
-            return {pair for pair, other in zip(straight, both, strict=True) if other != pair}
-
-        assert turned(0) - turned(1) and turned(0) & turned(1)
-
-    def test_afterwards_the_plan_is_the_one_without(self, turning, plan):
-        assert same([turning.batch(k) for k in (1000, 1003)], [plan.batch(k) for k in (1000, 1003)])
-        assert not same([turning.batch(999)], [plan.batch(999)])
-
-    def test_its_shapes_are_known_before(self, turning, plan):
-        for k in range(turning.batches_per_epoch):
-            (source_ids, _), labels, _ = turning.batch(k)
-            rows, source_length = source_ids.shape
-            assert source_length == labels.shape[1] and (rows, source_length, source_length) in turning.shapes
-            assert rows * source_length <= TOKENS
-        assert set(plan.shapes) <= set(turning.shapes)
-
-    def test_a_batch_is_the_same_in_every_process(self, turning, corpus):
-        again = BatchPlan(Corpus(corpus.folder), tokens_per_batch=TOKENS, seed=3, both_directions=1000)
-        assert same([again.batch(k) for k in (7, 3)], [turning.batch(k) for k in (7, 3)])
-
-
 class TestDataset:
     def test_it_is_the_batches_from_any_start_without_end(self, plan):
         start = plan.batches_per_epoch - 2

@@ -113,10 +113,6 @@ def test_languages_can_have_a_vocabulary_each(tmp_path):
     assert len(translator.translate(["the dog sleeps"])) == 1
     with pytest.raises(ConfigError, match="one vocabulary for both"):
         configuration(**{"data.shared_vocab": "false"})
-    with pytest.raises(ConfigError, match="one vocabulary for both languages. Received: train.both_directions_steps=3"):
-        configuration(
-            **{"train.both_directions_steps": 3, "data.shared_vocab": "false", "model.tied_embeddings": "target"}
-        )
 
 
 def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
