@@ -41,7 +41,7 @@ def run(options) -> int:
     evaluation, hypotheses, translator = evaluate(options)
     try:
         print(evaluation.to_text(), flush=True)
-    finally:  # though nobody reads; and where this cannot be written, the scores are known
+    finally:  # though nobody reads; and a file that cannot be written does not cost the scores
         _write(options, evaluation, hypotheses, translator)
     return 0
 

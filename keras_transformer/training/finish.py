@@ -36,7 +36,7 @@ def finish(run, step):
     scores, weights = {}, candidates(run)
     for name in weights:
         scores[name] = run.judge.verdict(weights[name]).record()
-    winner = max(scores, key=lambda name: (scores[name]["bleu"], -_or_infinity(scores[name]["perplexity"])))
+    winner = best_of(scores)
     run.report("Weights, by BLEU on the validation set:")
     for name, record in scores.items():
         mark, perplexity = "*" if name == winner else " ", _or_infinity(record["perplexity"])
@@ -54,6 +54,11 @@ def finish(run, step):
     write_json(run.workdir.metadata_path, metadata)
     _draw(run)
     return metadata
+
+
+def best_of(scores):
+    """The name of the candidate with the highest BLEU, at a tie with the lowest perplexity."""
+    return max(scores, key=lambda name: (scores[name]["bleu"], -_or_infinity(scores[name]["perplexity"])))
 
 
 def _or_infinity(perplexity):

@@ -1,13 +1,18 @@
 """The finished model is whole or absent. (What it consists of: test_trainer.py.)"""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
 from keras_transformer import Transformer
-from keras_transformer.training.finish import save_model
+from keras_transformer.training import finish
+from keras_transformer.training.finish import best_of, save_model
+from keras_transformer.training.journal import rewrite_log
+from keras_transformer.training.validation import Verdict
+from keras_transformer.training.workdir import Workdir
 
 
 def test_a_saved_model_replaces_the_old_one_at_once(tmp_path):
@@ -37,3 +42,20 @@ def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch
         save_model(model, path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_candidate_whose_loss_is_no_number_wins_no_tie(order):
+    nothing = Verdict(float("nan"), float("nan"), 0.0, ()).record()
+    assert nothing == {"loss": None, "perplexity": None, "bleu": 0.0}
+    scores = {"average": nothing, "best": {"bleu": 0.0, "perplexity": 5.0}, "last": {"bleu": 0.0, "perplexity": 7.0}}
+    assert best_of(dict(list(scores.items())[::order])) == "best"
+
+
+def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path):
+    said, workdir = [], Workdir(tmp_path)
+    losses = (None, 6.0, None, 5.0, None)
+    records = [{"kind": "train", "step": step, "loss": loss} for step, loss in enumerate(losses, start=1)]
+    rewrite_log(workdir.log_path, records)
+    finish._draw(SimpleNamespace(workdir=workdir, report=said.append))
+    assert said[0].startswith("Training loss 6.00 -> 5.00")
