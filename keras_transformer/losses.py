@@ -41,7 +41,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: epsilon_ls, the share of the uniform distribution in the target.
         reduction: as of every Keras loss. The default divides by the sum of the weights, which is the number of tokens
-            where there are no sample weights.
+            where there are no sample weights. Under a `tf.distribute` strategy Keras takes the mean of every replica's
+            mean; `training.step.Trainee` takes that of all tokens.
     """
 
     def __init__(self, label_smoothing=0.1, reduction="mean_with_sample_weight", name="loss", dtype=None):

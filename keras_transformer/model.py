@@ -133,8 +133,11 @@ class Transformer(keras.Model):
 
     # --- the forward pass
 
-    def call(self, inputs):
-        """(source_ids (B, S), target_ids (B, T)) -> logits (B, T, V); the target starts with bos, shifted right."""
+    def call(self, inputs, training=False):
+        """(source_ids (B, S), target_ids (B, T)) -> logits (B, T, V); the target starts with bos, shifted right.
+
+        Keras tells the layers inside what `training` is, but only where the outermost `call` has it as an argument.
+        """
         source_ids, target_ids = inputs
         return self.decode(target_ids, *self.encode(source_ids))
 
@@ -264,6 +267,10 @@ class Transformer(keras.Model):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[1], self.vocab_size)
+
+    def compute_output_spec(self, inputs, training=False):
+        shape = self.compute_output_shape([ids.shape for ids in inputs])
+        return keras.KerasTensor(shape, dtype=keras.backend.result_type(self.compute_dtype, "float32"))
 
     def get_config(self):
         base = super().get_config()

@@ -82,6 +82,15 @@ def test_a_layer_survives_its_configuration(layer):
     assert [(w.name, w.shape, w.dtype) for w in restored.weights] == [(w.name, w.shape, w.dtype) for w in layer.weights]
 
 
+def test_the_layers_of_a_model_survive_their_configurations():
+    model = Transformer(V, **{**SMALL, **VARIANTS["everything"]}, dropout=0.25, dtype="mixed_bfloat16")
+    layers = [layer for layer in model._flatten_layers(include_self=False) if "keras_transformer" in layer.__module__]
+    assert {type(layer) for layer in LAYERS} < {type(layer) for layer in layers}
+    for layer in layers:
+        restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+        assert restored.get_config() == layer.get_config()
+
+
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
 def test_a_layer_is_registered_under_the_name_of_the_package(layer):
     name = f"keras_transformer>{type(layer).__name__}"
@@ -163,6 +172,18 @@ def test_a_model_is_a_layer_of_a_functional_model():
     assert np.array_equal(outer(pairs), np.argmax(model(pairs), axis=-1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", ["post", "everything"])
+def test_what_comes_out_is_known_beforehand(name, dtype):
+    model, ids = variant(name, dtype=dtype), keras.Input((7,), dtype="int32")
+    logits = model((ids, ids))
+    assert (logits.shape, logits.dtype) == ((None, 7, V), model(padded_pairs()).dtype)
+    assert model.target_embedding(ids).dtype == model.target_embedding(padded_pairs()[0]).dtype
+    if name == "everything":
+        positions = keras.Input(batch_shape=(7,), dtype="int32")
+        assert model.target_positions(positions).dtype == model.target_positions(np.arange(7)).dtype
+
+
 def test_masks_are_explicit_and_none_is_attached_to_an_output():
     model, (source_ids, target_ids) = variant("post"), padded_pairs()
     memory, _ = model.encode(source_ids)
@@ -206,6 +227,22 @@ def test_fit_evaluate_and_predict_work_with_ordinary_callbacks(tmp_path, data, k
     logits = model.predict((source_ids, target_ids), batch_size=batch_size, verbose=0)
     assert logits.shape == (NUM_PAIRS, T, V)
     assert np.allclose(logits, model((source_ids, target_ids)), atol=1e-4)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fit_drops_out_and_evaluate_and_predict_do_not(data, jit_compile):
+    source_ids, target_ids, labels = data
+    model = Transformer(V, **{**TINY, "dropout": 0.5, "attention_dropout": 0.5, "feed_forward_dropout": 0.5})
+    model.compile(keras.optimizers.SGD(0.0), SmoothedCrossEntropy(0.0), jit_compile=jit_compile)
+    batch = dict(x=(source_ids, target_ids), y=labels, batch_size=NUM_PAIRS, verbose=0)
+    draws = [v for v in model.variables if "seed_generator" in v.path]
+    assert len(draws) == 2 + 4 + 6  # sums of embeddings and positions, a block of the encoder, one of the decoder
+    losses = [model.fit(**batch).history["loss"][0] for _ in range(2)]
+    assert {int(draw.numpy()[1]) for draw in draws} == {2}
+    evaluated = [model.evaluate(**batch) for _ in range(2)]
+    model.predict((source_ids, target_ids), verbose=0)
+    assert {int(draw.numpy()[1]) for draw in draws} == {2}
+    assert len({*losses, *evaluated}) == 3
 
 
 def test_metrics_without_weights_leave_padding_out_too(data):

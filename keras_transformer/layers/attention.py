@@ -119,6 +119,10 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, query_shape, *_):
         return query_shape
 
+    def get_config(self):
+        widths = {"num_heads": self.num_heads, "d_model": self.d_model, "d_k": self.d_k, "d_v": self.d_v}
+        return {**super().get_config(), **widths, "dropout": self.dropout.rate, "scoring": self.scoring}
+
     def _score(self, query, cache):
         if self.scoring == "additive":
             return additive(query, cache.key_by_position, ops.cast(self.score_vector, query.dtype))

@@ -45,6 +45,10 @@ class AddNorm(keras.layers.Layer):
     def compute_output_shape(self, x_shape, *_):
         return x_shape
 
+    def get_config(self):
+        kept = {"d_model": self.d_model, "norm": self.norm, "epsilon": self.layer_norm.epsilon}
+        return {**super().get_config(), **kept, "dropout": self.dropout.rate}
+
 
 class _Block(keras.layers.Layer):
     """The parts of a block, made from the model's configuration (a ModelConfig, or its `to_dict()`)."""

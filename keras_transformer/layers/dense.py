@@ -41,6 +41,12 @@ class Dense(keras.layers.Dense):
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis, in float32 or more."""
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.axis not in (-1, [-1]) or not (self.center and self.scale) or self.rms_scaling:
+            found = {name: getattr(self, name) for name in ("axis", "center", "scale", "rms_scaling")}
+            raise ValueError(f"It is over the last axis, with gamma and beta. Received: {found}.")
+
     def call(self, x, training=False):
         """(..., D) -> (..., D)"""
         dtype = keras.backend.result_type(x.dtype, "float32")

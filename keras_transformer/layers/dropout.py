@@ -9,6 +9,8 @@ the elements.
 import keras
 import tensorflow as tf
 
+APART = 0x9E3779B9  # calls from the masks of one replica to those of the next: more than any run makes
+
 
 def random_bits(shape, seed):
     """32 bits for every place, which look random. (2,) uint32 -> uint32 of the shape
@@ -31,17 +33,29 @@ def _fold(x, bits):
     return x ^ tf.bitwise.right_shift(x, tf.constant(bits, tf.uint32))
 
 
+def _replica():
+    """The number of the replica that this is traced for; 0 without a strategy."""
+    context = tf.distribute.get_replica_context()
+    return int(tf.get_static_value(tf.convert_to_tensor(context.replica_id_in_sync_group))) if context else 0
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
-    """Sets a share `rate` of the elements to 0 in training and scales up the others.
+    """Sets a share `rate` of the elements to 0 in training and scales up the others, other ones on every replica.
 
     Args:
         rate: the share.
     """
 
+    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+        if noise_shape is not None:
+            raise ValueError(f"Every element is dropped by itself: no `noise_shape`. Received: {noise_shape=}.")
+        super().__init__(rate, seed=seed, **kwargs)
+
     def call(self, inputs, training=False):
         if not training or not self.rate:
             return inputs
-        bits = random_bits(tf.shape(inputs), tf.cast(self.seed_generator.next(), tf.uint32))
+        seed = tf.add(tf.cast(self.seed_generator.next(), tf.uint32), [0, _replica() * APART % 2**32])
+        bits = random_bits(tf.shape(inputs), seed)
         keep = bits >= tf.constant(round(self.rate * 2**32), tf.uint32)
         return tf.where(keep, inputs / (1.0 - self.rate), tf.zeros_like(inputs))

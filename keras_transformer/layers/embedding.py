@@ -86,6 +86,12 @@ class TokenEmbedding(keras.layers.Layer):
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
+    def compute_output_spec(self, ids):
+        return keras.KerasTensor(self.compute_output_shape(ids.shape), dtype=self.variable_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "vocab_size": self.vocab_size, "d_model": self.d_model}
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LearnedPositions(keras.layers.Layer):
@@ -124,3 +130,9 @@ class LearnedPositions(keras.layers.Layer):
 
     def compute_output_shape(self, positions_shape):
         return (*positions_shape, self.d_model)
+
+    def compute_output_spec(self, positions):
+        return keras.KerasTensor(self.compute_output_shape(positions.shape), dtype=self.variable_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "max_positions": self.max_positions, "d_model": self.d_model}

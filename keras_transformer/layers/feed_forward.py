@@ -33,3 +33,6 @@ class FeedForward(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "d_model": self.d_model, "d_ff": self.d_ff, "dropout": self.dropout.rate}

@@ -77,8 +77,8 @@ class Trainee(keras.Model):
         for average, variable in zip(self.ema, self.transformer.trainable_variables, strict=False):
             average.assign(variable)
 
-    def call(self, inputs):
-        return self.transformer(inputs)
+    def call(self, inputs, training=False):
+        return self.transformer(inputs, training=training)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Everything is built. Keras would take a batch, average it over the replicas (which fails where their lengths

@@ -132,3 +132,9 @@ def test_a_saved_layer_is_loaded_again():
     for make, ours, _ in PAIRS.values():
         again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(make(ours)))
         assert type(again) is ours
+
+
+@pytest.mark.parametrize("other", [{"axis": 1}, {"center": False}, {"scale": False}])
+def test_a_normalisation_of_another_kind_is_refused(other):
+    with pytest.raises(ValueError, match="over the last axis, with gamma and beta"):
+        LayerNormalization(**other)

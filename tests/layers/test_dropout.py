@@ -88,6 +88,23 @@ def test_the_gradient_goes_where_the_elements_went_and_xla_draws_the_same():
     np.testing.assert_array_equal(compiled(x), y)
 
 
+def test_every_replica_has_a_mask_of_its_own_and_the_first_that_of_one_device():
+    x = tf.ones((101, 103))
+    alone = Dropout(0.4, seed=1)(x, training=True)
+    strategy = tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU")[:2])
+    with strategy.scope():
+        layer = Dropout(0.4, seed=1)
+    drawn = strategy.experimental_local_results(strategy.run(lambda: layer(x, training=True)))
+    np.testing.assert_array_equal(drawn[0], alone)
+    first, second = (np.asarray(each) == 0 for each in drawn)
+    assert is_chance(np.count_nonzero(first & second), 0.4**2, first.size)
+
+
+def test_elements_are_dropped_one_by_one():
+    with pytest.raises(ValueError, match=r"noise_shape=\(None, 1\)"):
+        Dropout(0.4, noise_shape=(None, 1))
+
+
 def test_bfloat16_stays_bfloat16():
     layer = Dropout(0.4, dtype=keras.DTypePolicy("mixed_bfloat16"))
     assert layer(tf.ones((3, 5)), training=True).dtype == tf.bfloat16
