@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from export.saved_model import ExportError, export_saved_model
+from export.versions import name_of
 from keras_transformer_cli import interruption_counts, interruption_ends
 
 
@@ -44,7 +45,8 @@ def main(arguments=None) -> int:
         return 130
     print(path)
     print("Once TensorFlow Serving serves it:")
-    url = f"http://localhost:8501/v1/models/{path.absolute().parent.name}:predict"
+    print(f"  docker compose -f {path.parent}/serving/compose.yaml up --wait")
+    url = f"http://localhost:8501/v1/models/{name_of(options.to)}:predict"
     print(f"""  curl -d '{{"inputs": {{"text": ["..."]}}}}' {url}""")
     return 0
 

@@ -5,7 +5,8 @@ import shlex
 from functools import partial
 from pathlib import Path
 
-from keras_transformer.commands.options import add_workdir
+from keras_transformer.commands.options import WORKDIR, add_workdir
+from keras_transformer.config import ConfigError
 from keras_transformer.recipes import load_recipe, parse_overrides
 from keras_transformer.screen import say
 
@@ -22,7 +23,7 @@ def add_arguments(parser):
     """The three options of training."""
     parser.epilog, parser.formatter_class = HELP, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--recipe", metavar="FILE", help="TOML file of what differs from a preset")
-    add_workdir(parser, "folder of the run")
+    add_workdir(parser, "folder of the run", default=None)
     parser.add_argument(
         "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one value; may be repeated"
     )
@@ -41,9 +42,12 @@ def configure(options):
 def run(options) -> int:
     """Trains; returns the exit code. A KeyboardInterrupt loses nothing that the same command would not do again."""
     config = configure(options)
+    if options.workdir is None and config.data.train != "demo":
+        raise ConfigError(f"{WORKDIR} is the folder of the built-in corpus; other text needs its own, --workdir FOLDER.")
     from keras_transformer.training.trainer import train
 
-    result = train(config, options.workdir, partial(deliver, Path(options.workdir), config))
+    workdir = Path(options.workdir or WORKDIR)
+    result = train(config, workdir, partial(deliver, workdir, config))
     return result.exit_code
 
 

@@ -77,7 +77,7 @@ class BatchPlan:
         max_length: int | None = None,
     ):
         self.corpus, self.seed, self.shuffle = corpus, seed, shuffle
-        self.tokens_per_batch = tokens_per_batch
+        self.tokens_per_batch, self.rows_multiple = tokens_per_batch, rows_multiple
         self.subword_sampling = subword_sampling
         stored = np.stack([corpus.source_lengths, corpus.target_lengths])  # (2, pairs)
         mean, wider = growth(corpus, subword_sampling) if subword_sampling else np.ones((2, 2))
@@ -94,6 +94,10 @@ class BatchPlan:
         num_tokens = stored.sum(axis=1) * mean
         self.num_tokens = tuple(map(round, num_tokens.tolist()))  # source, target; an estimate with subword sampling
         self.padding = tuple((1.0 - num_tokens / positions).tolist())  # share of the positions, source and target
+
+    def state(self) -> dict:
+        """What the batches depend on beside the configuration and the text, for a checkpoint."""
+        return {"rows_multiple": self.rows_multiple}
 
     def batch(self, k: int) -> Batch:
         """Batch number `k` of the run, which counts on over the epochs."""

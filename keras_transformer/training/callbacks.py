@@ -73,7 +73,7 @@ class Validation(RunCallback):
         if state and state["judged_on"] == judge.judged_on:
             self.best = state["best"]
         elif state:
-            journal.say("The sentences of the validation are others: the best BLEU and `train.patience` begin anew.")
+            journal.say("Validations have other sentences or searches: the best BLEU and `train.patience` begin anew.")
 
     def state(self):
         return {"best": self.best, "judged_on": self.judge.judged_on}

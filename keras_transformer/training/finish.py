@@ -46,6 +46,7 @@ def finish(run, step):
     metadata = {
         "weights": winner,
         "step": step,
+        "judged_on": run.judged_on,
         "parameters": model.count_params(),
         "validation": scores,
         "test": _test(run),

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
+from keras_transformer.data.fingerprint import digest
 from keras_transformer.data.prepare import prepare
 from keras_transformer.model import Transformer
 from keras_transformer.screen import say
@@ -61,6 +62,7 @@ class Run:
             self.trainee = Trainee(transformer, config.train)
         self.judge = self._judge()
         self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
+        self.has_weights = True  # from which the model can be finished
 
     def _plan(self, corpus, shuffle):
         train = self.config.train
@@ -147,9 +149,22 @@ class Run:
 
     def _resume(self, state, journal):
         step = state["step"]
+        if step < self.config.train.steps:
+            self._check_parts(state.get("plan"))
         journal.restore(state["journal"], step)
         self.report(f"Resuming at step {step}.")
         self._take_changes(step)
+
+    def _check_parts(self, plan):
+        """A checkpoint goes on with the batches that it was made with, whatever machine that is on."""
+        if plan is not None and plan != self.plan.state():
+            before, replicas = plan["rows_multiple"], self.strategy.num_replicas_in_sync
+            raise WorkdirError(
+                f"The batches of {self.workdir.path} are made for {before} parts, replicas x train.accumulation; for "
+                f"another number they would be others from here on. Received: {replicas} x "
+                f"{self.config.train.accumulation}. One device makes the same ones with train.strategy=one_device and "
+                f"train.accumulation={before}."
+            )
 
     def _callbacks(self, state, journal):
         """-> Logging, Validation, Checkpointing"""
@@ -157,7 +172,7 @@ class Run:
         every = train.valid_steps or max(1, train.steps // 10)
         agree = partial(strategies.chiefs, self.strategy)
         validation = Validation(start, self.judge, journal, every, train.patience, state.get("validation"), agree)
-        states = {"journal": journal, "validation": validation}
+        states = {"journal": journal, "validation": validation, "plan": self.plan}
         saving = Checkpointing(
             start, self.checkpoints, states, validation=validation, config=train, enabled=self.is_chief
         )
@@ -191,6 +206,7 @@ class Run:
                 f"weights, give another --workdir and train.start_from={self.workdir.path}."
             )
         self._take_changes(step)
+        self.has_weights = False
         return self._end(step, deliver)
 
     def _end(self, step, deliver):
@@ -201,12 +217,21 @@ class Run:
 
     def _finish(self, step, deliver):
         metadata = self.workdir.load_metadata()
-        if metadata is None or metadata.get("step") != step:
-            metadata = finish(self, step)
-        else:
+        is_of_this_step = metadata is not None and metadata.get("step") == step
+        is_judged = is_of_this_step and metadata.get("judged_on", self.judged_on) == self.judged_on
+        if is_judged or (is_of_this_step and not self.has_weights):
             self.report(f"Finished at step {step}: {self.workdir.model_path}")
+        else:
+            metadata = finish(self, step)
+        if is_of_this_step and not is_judged and not self.has_weights:
+            self.report("Its checkpoints are gone, so it stays as it was judged; keras-transformer evaluate scores it.")
         deliver()
         return metadata
+
+    @property
+    def judged_on(self):
+        """What the choice of the weights and the report depend on, beside the checkpoints."""
+        return digest([self.judge.judged_on, self.data.test_text, self.config.train.average_checkpoints])
 
 
 def evenly(items, most):

@@ -51,7 +51,8 @@ class Judge:
         self.translator, self.plan, self.texts = translator, plan, list(texts)
         self.label_smoothing, self.num_samples = label_smoothing, num_samples
         self.scoring = scoring or {}
-        self.judged_on = digest([self.texts, self.scoring])  # a BLEU compares only with those of the same
+        # A BLEU compares only with those of the same.
+        self.judged_on = digest([self.texts, self.scoring, translator.decode.to_dict()])
 
     @staticmethod
     def weights_of(trainee):

@@ -15,20 +15,23 @@ export/               the finished model as a SavedModel
 lock                  held by the process that trains
 """
 
+import dataclasses
 import fcntl
 import json
 from pathlib import Path
 
-from keras_transformer.config import Config, ConfigError
+from keras_transformer.config import Config, ConfigError, DecodeConfig
 from keras_transformer.files import write_json
 from keras_transformer.training.checkpoints import Checkpoints
 
 # What a run may have otherwise when it goes on: no step that was made would have been another one. Text may lie
-# elsewhere: that of train is compared by its contents, validation and test sets may be others.
+# elsewhere: that of train is compared by its contents, validation and test sets may be others. How many replicas and
+# micro-batches there are may change where their product does not, see `Run._check_parts`.
 CHANGEABLE = {
-    "data.train", "data.valid", "data.test", "train.steps", "train.cooldown_steps", "train.checkpoint_steps",
-    "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints", "train.valid_steps",
-    "train.valid_sentences", "train.patience", "train.log_steps", "train.export",
+    "data.train", "data.valid", "data.test", "data.bleu_tokenizer", "train.steps", "train.cooldown_steps",
+    "train.checkpoint_steps", "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints",
+    "train.valid_steps", "train.valid_sentences", "train.patience", "train.log_steps", "train.export",
+    "train.strategy", "train.accumulation", *(f"decode.{field.name}" for field in dataclasses.fields(DecodeConfig)),
 }  # fmt: skip
 
 

@@ -20,7 +20,6 @@ def options(*arguments):
 
 def test_nothing_at_all_is_the_demo():
     assert train.configure(options()) == preset("demo")
-    assert options().workdir == "runs/demo"
 
 
 def test_text_of_ones_own_is_trained_with_tiny_and_found_from_any_folder(monkeypatch, tmp_path):
@@ -50,6 +49,12 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, arguments, code, me
     assert ended(train.run, options("--workdir", str(tmp_path / "run"), *arguments)) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said
+
+
+def test_text_of_ones_own_does_not_go_where_the_demo_is(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert ended(train.run, options("--set", 'data.train=["a.en","a.de"]')) == 2
+    assert "--workdir FOLDER" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run, tmp_path, capsys):

@@ -208,6 +208,43 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer_from_the_beginning(tmp_
     assert Workdir(tmp_path / "longer").load_config() == longer
 
 
+def test_a_finished_run_that_is_judged_otherwise_is_finished_again(finished_run, tmp_path, capsys):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    test_set = tmp_path / "test.tsv"
+    test_set.write_text("Anna sleeps.\tAnna schläft.\nThe dog sees the cat.\tDer Hund sieht die Katze.\n")
+    before = Workdir(folder).load_metadata()
+    other = Workdir(folder).load_config().replace(data=dict(test=str(test_set)), decode=dict(beam_width=2))
+    assert train(other, folder).step == 14
+    found = Workdir(folder).load_metadata()
+    assert found["test"]["num_sentences"] == 2 and found["judged_on"] != before["judged_on"]
+    assert set(found["validation"]) == set(before["validation"]) and Workdir(folder).load_config() == other
+    assert Translator.load(folder).decode.beam_width == 2
+
+    written = (folder / "model.keras").stat().st_mtime_ns
+    assert train(other.replace(train=dict(log_steps=9)), folder).step == 14
+    assert (folder / "model.keras").stat().st_mtime_ns == written
+
+    shutil.rmtree(folder / "checkpoints")
+    capsys.readouterr()
+    assert train(other.replace(decode=dict(beam_width=3)), folder).metadata == found
+    assert "checkpoints are gone" in capsys.readouterr().out
+    assert (folder / "model.keras").stat().st_mtime_ns == written
+
+
+def test_a_run_goes_on_with_as_many_parts_of_a_batch_and_no_other_number(tmp_path):
+    same = {"model.dropout": 0, "train.steps": 4, "train.valid_sentences": 2, "train.valid_steps": 100}
+    assert train(configuration(**same), tmp_path / "run").step == 4  # one device, two micro-batches
+    longer = {**same, "train.steps": 8}
+    replicas = {**longer, "train.strategy": "mirrored"}
+    with pytest.raises(WorkdirError, match="made for 2 parts.* Received: 2 x 2.*train.accumulation=2"):
+        train(configuration(**replicas), tmp_path / "run")
+    assert train(configuration(**replicas, **{"train.accumulation": 1}), tmp_path / "run").step == 8
+    assert train(configuration(**longer), tmp_path / "alone").step == 8
+    moved, alone = (read_arrays(tmp_path / name / "checkpoints" / "step-00000008.npz") for name in ("run", "alone"))
+    for name, array in moved.arrays.items():
+        np.testing.assert_allclose(array, alone.arrays[name], atol=1e-5, err_msg=name)
+
+
 def test_a_workdir_in_use_is_refused(tmp_path):
     holder = Workdir(tmp_path)
     holder.lock()

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import TrainConfig, Transformer
+from keras_transformer import DecodeConfig, TrainConfig, Transformer
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.validation import Judge
@@ -14,8 +14,8 @@ from tests.training.batches import dataset, random_batches
 class Parrot:
     """A translator that knows the references by heart, all but the first."""
 
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, model, **decode):
+        self.model, self.decode = model, DecodeConfig(**decode)
 
     def translate(self, sources):
         return ["wrong"] + [source.upper() for source in sources[1:]]
@@ -69,6 +69,8 @@ def test_what_it_judges_on_has_a_name_of_its_own(judge):
 
     names = [name_of(TEXTS), name_of(TEXTS[1:]), name_of(TEXTS, lowercase=True), name_of(TEXTS[::-1])]
     assert len(set(names)) == 4 and names[0] == judge.judged_on
+    judge.translator = Parrot(judge.translator.model, alpha=1.5)
+    assert name_of(TEXTS) not in names
 
 
 def test_without_texts_the_loss_still_counts(judge):
