@@ -43,7 +43,7 @@ def run(options) -> int:
     """Trains; returns the exit code. A KeyboardInterrupt loses nothing that the same command would not do again."""
     config = configure(options)
     if options.workdir is None and config.data.train != "demo":
-        raise ConfigError(f"{WORKDIR} is the folder of the built-in corpus; other text needs its own, --workdir FOLDER.")
+        raise ConfigError(f"{WORKDIR} is the folder of the built-in corpus; other text needs one, --workdir FOLDER.")
     from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
