@@ -5,7 +5,7 @@ from pathlib import Path
 
 def operations(folder: Path) -> list[str]:
     """The names of all operations of a SavedModel."""
-    graph = _meta_graph(folder).graph_def
+    graph = meta_graph(folder).graph_def
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     return sorted({node.op for node in nodes} - {function.signature.name for function in graph.library.function})
 
@@ -17,7 +17,7 @@ def signatures(folder: Path) -> dict:
     """
     return {
         name: {"inputs": _tensors(signature.inputs), "outputs": _tensors(signature.outputs)}
-        for name, signature in sorted(_meta_graph(folder).signature_def.items())
+        for name, signature in sorted(meta_graph(folder).signature_def.items())
         if not name.startswith("__")  # __saved_model_init_op has no inputs
     }
 
@@ -35,7 +35,9 @@ def _tensors(infos):
     }
 
 
-def _meta_graph(folder):
+def meta_graph(folder: Path):
+    """The graph that a server takes, as a protobuf."""
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-    return SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0]
+    graphs = SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    return next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)

@@ -22,6 +22,7 @@ from logged import ROOT, run_logged, training_command
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.files import write_json, write_text
 from keras_transformer.recipes import load_recipe
+from keras_transformer.training.journal import read_log
 from keras_transformer.training.workdir import differences
 
 RECIPE = ROOT / "examples" / "multi30k_en_de" / "recipe.toml"
@@ -118,7 +119,7 @@ def scores(path) -> dict:
 def about(folder) -> dict:
     """Of the weights that the run could have ended with, the BLEU on its validation sentences; and its minutes."""
     metadata = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    last = json.loads((folder / "log.jsonl").read_text(encoding="utf-8").rstrip("\n").split("\n")[-1])
+    last = read_log(folder / "log.jsonl")[-1]
     weights = {name: record["bleu"] for name, record in metadata["validation"].items()}
     return {"weights": weights, "taken": metadata["weights"], "minutes": last["seconds"] / 60}
 

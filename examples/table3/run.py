@@ -26,6 +26,7 @@ from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settin
 from keras_transformer.config import ConfigError
 from keras_transformer.files import write_json, write_text
 from keras_transformer.recipes import load_recipe
+from keras_transformer.training.journal import read_log
 
 TIMED_STEPS = 30  # of base, where --steps is not given
 FEWEST_STEPS = 100  # less is no training
@@ -121,8 +122,7 @@ def time_base(plan, folder) -> tuple[float, float, float]:
     began = time.monotonic()
     run_logged(training_command(folder, settings_of("base", plan | {"steps": TIMED_STEPS})), folder)
     elapsed = time.monotonic() - began
-    log = (folder / "log.jsonl").read_text(encoding="utf-8").split("\n")
-    at = [record["seconds"] for record in map(json.loads, filter(None, log)) if record["kind"] == "train"]
+    at = [record["seconds"] for record in read_log(folder / "log.jsonl") if record["kind"] == "train"]
     intervals = [later - earlier for earlier, later in itertools.pairwise(at)]
     step = statistics.median(intervals) * len(at) / TIMED_STEPS
     return step, elapsed - TIMED_STEPS * step, elapsed

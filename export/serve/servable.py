@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from export.contents import meta_graph
 from export.serve import RequestError
 from export.serve.batching import Arrays, Batcher, BatchSettings
 from export.serve.tensors import Spec
@@ -35,7 +36,7 @@ class Servable:
         import tensorflow_text  # noqa: F401 - the operations of the tokenizers
 
         self.version = int(folder.name)
-        self.signature_defs = _read_signature_defs(folder)
+        self.signature_defs = dict(meta_graph(folder).signature_def)
         self.signatures = {
             name: Signature(_specs(tf, signature.inputs), _specs(tf, signature.outputs))
             for name, signature in self.signature_defs.items()
@@ -72,13 +73,6 @@ class Servable:
             return {key: value.numpy() for key, value in outputs.items()}
 
         return call
-
-
-def _read_signature_defs(folder):
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
-    graphs = SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    return dict(next(graph for graph in graphs if "serve" in graph.meta_info_def.tags).signature_def)
 
 
 def _specs(tf, infos):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 
+from export.options import positive_integer
 from keras_transformer.commands.lines import at_terminal, chunks, count_lines, open_output, read_lines
 from keras_transformer.commands.options import add_decode, add_workdir, load_translator
 
@@ -21,23 +22,16 @@ def add_arguments(parser):
     parser.add_argument("--input", metavar="FILE", help="text, a sentence a line; standard input without it")
     parser.add_argument("--output", metavar="FILE", help="where the translations go; standard output without it")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--nbest", metavar="N", type=_positive, help="the N best and their scores, a JSON object a line")
+    kind.add_argument("--nbest", metavar="N", type=positive_integer, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
     parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
     add_decode(parser)
     parser.add_argument(
         "--buffer-lines",
         metavar="N",
-        type=_positive,
+        type=positive_integer,
         help=f"lines that are sorted and translated together (1 at a terminal, else {BUFFER_LINES})",
     )
-
-
-def _positive(text):
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def _seed(text):
@@ -48,7 +42,6 @@ def _seed(text):
 
 
 _seed.__name__ = "seed of 0 or more"
-_positive.__name__ = "positive integer"  # as argparse calls it in its message
 
 
 def run(options) -> int:
