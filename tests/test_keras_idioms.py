@@ -23,6 +23,7 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.blocks import AddNorm, DecoderBlock, EncoderBlock
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.training.strategy import make_strategy
 from tests.small import BOS, SMALL, VARIANTS, B, S, T, V, padded_pairs, randomise, sentences, small_model, variant
 
 TINY = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=26, d_ff=29, num_heads=2, dropout=0.1)
@@ -243,6 +244,19 @@ def test_fit_drops_out_and_evaluate_and_predict_do_not(data, jit_compile):
     model.predict((source_ids, target_ids), verbose=0)
     assert {int(draw.numpy()[1]) for draw in draws} == {2}
     assert len({*losses, *evaluated}) == 3
+
+
+def test_fit_works_under_a_strategy(data):
+    source_ids, target_ids, labels = data
+    strategy = make_strategy("mirrored")
+    assert strategy.num_replicas_in_sync == 2
+    with strategy.scope():
+        model = compiled()
+    history = model.fit((source_ids, target_ids), labels, batch_size=4, epochs=3, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0] and history["nll"][-1] < history["nll"][0]
+    for weight in model.trainable_variables:
+        first, second = strategy.experimental_local_results(weight.value)
+        assert np.array_equal(first, second), weight.path
 
 
 def test_metrics_without_weights_leave_padding_out_too(data):

@@ -51,6 +51,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def call(self, ids):
         """(B, T) -> (B, T, D), in the dtype of the weights"""
+        ids = ops.cast(ids, "int32")  # Keras makes floats of them when it builds metrics under `tf.distribute`
         return ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
 
     def logits(self, x):

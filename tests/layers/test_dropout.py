@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.layers.dropout import Dropout, random_bits
+from keras_transformer.training.strategy import make_strategy
 
 SIZE = 200_003
 
@@ -91,7 +92,8 @@ def test_the_gradient_goes_where_the_elements_went_and_xla_draws_the_same():
 def test_every_replica_has_a_mask_of_its_own_and_the_first_that_of_one_device():
     x = tf.ones((101, 103))
     alone = Dropout(0.4, seed=1)(x, training=True)
-    strategy = tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU")[:2])
+    strategy = make_strategy("mirrored")
+    assert strategy.num_replicas_in_sync == 2
     with strategy.scope():
         layer = Dropout(0.4, seed=1)
     drawn = strategy.experimental_local_results(strategy.run(lambda: layer(x, training=True)))
