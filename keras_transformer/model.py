@@ -136,7 +136,8 @@ class Transformer(keras.Model):
     def call(self, inputs, training=False):
         """(source_ids (B, S), target_ids (B, T)) -> logits (B, T, V); the target starts with bos, shifted right.
 
-        Keras tells the layers inside what `training` is, but only where the outermost `call` has it as an argument.
+        Keras tells the layers inside what `training` is, but only where the outermost `call` has it as an argument. So
+        `encode` and `decode` drop nothing out where they are called by themselves.
         """
         source_ids, target_ids = inputs
         return self.decode(target_ids, *self.encode(source_ids))
