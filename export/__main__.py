@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -44,8 +45,8 @@ def main(arguments=None) -> int:
         print("interrupted, nothing was exported", file=sys.stderr)
         return 130
     print(path)
-    print("Once TensorFlow Serving serves it:")
-    print(f"  docker compose -f {path.parent}/serving/compose.yaml up --wait")
+    print("TensorFlow Serving, and a question to it:")
+    print(f"  docker compose -f {shlex.quote(str(path.parent / 'serving' / 'compose.yaml'))} up --wait")
     url = f"http://localhost:8501/v1/models/{name_of(options.to)}:predict"
     print(f"""  curl -d '{{"inputs": {{"text": ["..."]}}}}' {url}""")
     return 0

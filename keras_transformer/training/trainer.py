@@ -219,12 +219,12 @@ class Run:
         metadata = self.workdir.load_metadata()
         is_of_this_step = metadata is not None and metadata.get("step") == step
         is_judged = is_of_this_step and metadata.get("judged_on", self.judged_on) == self.judged_on
-        if is_judged or (is_of_this_step and not self.has_weights):
-            self.report(f"Finished at step {step}: {self.workdir.model_path}")
-        else:
+        if not is_of_this_step or (self.has_weights and not is_judged):
             metadata = finish(self, step)
-        if is_of_this_step and not is_judged and not self.has_weights:
-            self.report("Its checkpoints are gone, so it stays as it was judged; keras-transformer evaluate scores it.")
+        else:
+            self.report(f"Finished at step {step}: {self.workdir.model_path}")
+            if not is_judged:
+                self.report("Its checkpoints are gone, so it stays as it was; keras-transformer evaluate scores it.")
         deliver()
         return metadata
 
