@@ -70,6 +70,7 @@ class Transformer(keras.Model):
 
     def __init__(self, vocab_size, source_vocab_size=None, *, name=None, dtype=None, trainable=True, **hyperparameters):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
+        self.autocast = False  # ids that come as floats, as Keras's inputs are, keep their digits
         self.config = ModelConfig.from_dict(hyperparameters)
         self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
         self._check_vocabularies()

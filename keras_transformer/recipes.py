@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.config import Config, ConfigError, Corpus
+from keras_transformer.config import Config, ConfigError, Corpus, DecodeConfig
 from keras_transformer.presets import preset
 
 CORPORA = ("train", "valid", "test")  # the fields of [data] that hold paths
@@ -83,6 +83,7 @@ def parse_decode(overrides: Sequence[str]) -> dict[str, Any]:
     changes = parse_overrides(overrides)
     if others := sorted(changes.keys() - {"decode"}):
         raise ConfigError(f"--set takes decode.FIELD=VALUE for a finished model. Received: {', '.join(others)}.")
+    DecodeConfig().replace(**changes.get("decode", {}))  # refuses what is no field of it
     return changes.get("decode", {})
 
 

@@ -172,6 +172,17 @@ def test_a_model_is_a_layer_of_a_functional_model():
     assert np.array_equal(outer(pairs), np.argmax(model(pairs), axis=-1))
 
 
+def test_ids_that_are_floats_keep_their_digits_under_mixed_precision():
+    model = Transformer(1000, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
+                        dtype="mixed_bfloat16")  # fmt: skip
+    ids = np.array([[257, 511, 999, 3]], "int32")  # bfloat16 has 256, 512 and 1,000 next to them
+    as_floats = keras.Input((None,)), keras.Input((None,))
+    outer = keras.Model(as_floats, model(as_floats))
+    floats = ids.astype("float32")
+    for logits in model((floats, floats)), outer((floats, floats)):
+        assert np.array_equal(logits, model((ids, ids)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", ["post", "everything"])
 def test_what_comes_out_is_known_beforehand(name, dtype):

@@ -6,6 +6,7 @@ when the requests under way are answered.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -120,7 +121,10 @@ def _terminate(*_):
 
 
 def _report(line):
-    print(line, file=sys.stderr, flush=True)
+    """The server goes on where nobody reads what it says, or it cannot be written."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
 
 
 def _fail(message):

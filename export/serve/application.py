@@ -27,7 +27,7 @@ from starlette.routing import Mount
 from export.serve import RequestError, RequestLimits, tensors
 from export.serve.versions import Versions
 
-MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]{1,19})|/labels/(?P<label>[^/:]+))?"
 ROUTES = {
     ("GET", "status"): re.compile(MODEL),
     ("GET", "metadata"): re.compile(MODEL + "/metadata"),

@@ -48,7 +48,8 @@ def run(options) -> int:
 
 def _check_outputs(options):
     """An error where something could not be written, before the work and not after it."""
-    inputs = [options.source, options.reference, options.hypotheses, options.other, *_files_of_run(options)]
+    given = [options.source, options.reference, options.hypotheses, options.other, *_files_of_run(options)]
+    inputs = [path for path in given if path]
     for path in (options.output, options.json, options.html):
         if path is not None:
             check_output(path, *inputs)

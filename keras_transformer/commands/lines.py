@@ -5,6 +5,8 @@ What a line has beyond `MAX_LINE` bytes is left out, and that is said. A file wh
 """
 
 import contextlib
+import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -99,7 +101,7 @@ def check_output(path, *inputs):
     """An error where `path` could not be written, or is one of the inputs. Changes nothing."""
     existed = Path(path).exists()
     for other in inputs:
-        if other and existed and Path(other).exists() and Path(path).samefile(other):
+        if existed and _is_same_file(path, other):
             raise ValueError(f"The output must be another file than what is read. Received: {path} for both.")
     try:
         with open(path, "ab"):
@@ -108,6 +110,14 @@ def check_output(path, *inputs):
         raise ValueError(f"Expected an output that can be written. Received: {path}: {error.strerror}.") from error
     if not existed:
         Path(path).resolve().unlink()  # of a link, what it points to
+
+
+def _is_same_file(path, other):
+    """Whether what is read, `other`, is the file `path`; None stands for standard input."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it is not there, closed, or no file
+        there = os.fstat(sys.stdin.fileno()) if other is None else os.stat(other)
+        return stat.S_ISREG(there.st_mode) and os.path.samestat(os.stat(path), there)
+    return False
 
 
 def count_lines(path) -> int | None:

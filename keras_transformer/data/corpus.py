@@ -88,6 +88,9 @@ class Corpus:
         ]
 
 
+STORE_FILES = ("meta.json", ".values", ".offsets")
+
+
 def build_corpus(
     folder: str | Path,
     pairs: Iterable[Pair],
@@ -108,6 +111,8 @@ def build_corpus(
     """
     folder = Path(folder)
     partial = folder.with_name(folder.name + ".partial")
+    refuse_other_files(folder)
+    refuse_other_files(partial)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     columns = {"source": ids_dtype(tokenizers.source), "target": ids_dtype(tokenizers.target)}
@@ -128,6 +133,16 @@ def build_corpus(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Corpus(folder, tokenizers)
+
+
+def refuse_other_files(folder: Path):
+    """A store takes the place of a store. What else somebody keeps in a folder of that name is not removed."""
+    files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if others := [name for name in files if not name.removesuffix(".partial").endswith(STORE_FILES)]:
+        raise DataError(
+            f"{folder} must be free for the tokenised corpus. It holds {others[0]}, which is no part of one; give "
+            "another --workdir."
+        )
 
 
 def tokenise(

@@ -38,6 +38,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     def __init__(self, vocab_size, d_model, **kwargs):
         super().__init__(**kwargs)
+        self.autocast = False  # ids that come as floats keep their digits under mixed precision
         self.vocab_size, self.d_model = vocab_size, d_model
 
     def build(self, ids_shape=None):

@@ -73,6 +73,9 @@ class Validation(RunCallback):
         if state and state["judged_on"] == judge.judged_on:
             self.best = state["best"]
         elif state:
+            if self._ends_patience(state["best"]):  # it has stopped, and goes on with more patience only
+                self.best = {**self.best, "without_progress": state["best"]["without_progress"]}
+                return
             journal.say("Validations have other sentences or searches: the best BLEU and `train.patience` begin anew.")
 
     def state(self):
@@ -80,7 +83,10 @@ class Validation(RunCallback):
 
     @property
     def is_out_of_patience(self):
-        return self.patience is not None and self.best["without_progress"] >= self.patience
+        return self._ends_patience(self.best)
+
+    def _ends_patience(self, best):
+        return self.patience is not None and best["without_progress"] >= self.patience
 
     def after_step(self, step, logs):
         self.is_best_now = False

@@ -82,6 +82,7 @@ class Workdir:
     def claim(self, config: Config) -> list[str]:
         """Writes the configuration, or compares it with that of the run so far; -> what has changed, and may."""
         if not (self.config_path.exists() and self.has_begun):
+            self._refuse_other_files()
             write_json(self.config_path, config.to_dict())
             return []
         found = differences(self.load_config().to_dict(), config.to_dict())
@@ -93,6 +94,18 @@ class Workdir:
                 + "\nGive another --workdir, or the old values."
             )
         return list(described.values())
+
+    def _refuse_other_files(self):
+        """A run that has not begun writes its files where there are none, or those of a run that has not begun."""
+        if self.config_path.exists():
+            self.load_config()
+            return
+        names = ("tokenizer.model", "source.model", "target.model", "log.jsonl")
+        if others := [name for name in names if (self.path / name).exists()]:
+            raise WorkdirError(
+                f"A run begins in a folder without files of its names. {self.path} holds {others[0]}, and no "
+                "config.json of a run; give another --workdir."
+            )
 
     def take(self, config: Config, step: int):
         """Writes the configuration that a run goes on with after `step`, where the rates so far are those of both."""

@@ -79,6 +79,18 @@ def test_a_file_is_not_written_while_it_is_read(tmp_path):
     assert path.read_text() == "precious\n"
 
 
+def test_standard_input_is_not_overwritten_either(tmp_path, monkeypatch):
+    path = tmp_path / "text"
+    path.write_text("precious\n")
+    with open(path) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(ValueError, match="another file"), open_output(str(path), None):
+            pass
+        assert path.read_text() == "precious\n"
+        with open_output(str(tmp_path / "other"), None):
+            pass
+
+
 def test_an_output_is_left_as_it_is_where_the_input_cannot_be_read(tmp_path):
     path = tmp_path / "text"
     path.write_text("precious\n")

@@ -37,6 +37,24 @@ def sequences_of(column):
     return [column[i].tolist() for i in range(len(column))]
 
 
+@pytest.mark.parametrize("name", ["train", "train.partial"])
+def test_files_of_somebody_else_are_not_removed(tmp_path, build, pairs, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "train.en").write_text("precious\n")
+    with pytest.raises(DataError, match=r"holds train\.en.*another --workdir"):
+        build(pairs)
+    assert (tmp_path / name / "train.en").read_text() == "precious\n"
+
+
+def test_what_is_left_of_a_store_is_replaced(tmp_path, build, pairs):
+    for name in ("train", "train.partial"):
+        (tmp_path / name).mkdir()
+        for part in ("meta.json.partial", "source.values", "source.offsets"):
+            (tmp_path / name / part).write_text("damaged")
+    assert len(build(pairs)) == len(pairs)
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
 class TestStore:
     def test_it_gives_back_every_pair_in_order(self, folder, pairs, tokenizers):
         corpus = Corpus(folder)

@@ -182,6 +182,19 @@ def test_a_model_that_is_being_loaded_is_not_waited_for(exported):
     assert len(process.said()) == 2
 
 
+def test_what_nobody_reads_does_not_end_the_server(monkeypatch):
+    from export.serve.__main__ import _report
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        _report("version 2 is available")
+        monkeypatch.setattr(sys, "stderr", None)
+        _report("version 3 is available")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
+
+
 def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
     from export.serve.__main__ import main
 

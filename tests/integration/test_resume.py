@@ -63,6 +63,20 @@ def test_sigterm_saves_and_exits_with_143_and_the_same_command_resumes(uninterru
     assert_same(outcome(workdir), outcome(uninterrupted))
 
 
+def test_a_compiled_run_with_muon_and_a_cooldown_resumes_to_the_bit(tmp_path):
+    changes = {"train.xla": "true", "train.optimizer": "muon", "train.cooldown_steps": 20, "data.buckets": 1}
+    changes |= {"train.valid_steps": STEPS, "train.ema_decay": "none"}  # fewer programs to compile
+    code, said = finish(tmp_path / "whole", **changes)
+    assert code == 0, said
+    process = start(tmp_path / "run", **changes)
+    wait_for(lambda: steps_logged(tmp_path / "run") >= 4, process)
+    process.kill()
+    process.communicate()
+    code, said = finish(tmp_path / "run", **changes)
+    assert code == 0 and "Resuming at step" in said, said
+    assert_same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
+
+
 def test_a_run_whose_log_nobody_reads_any_more_is_interrupted_as_any_other(uninterrupted, tmp_path):
     workdir = tmp_path / "run"
     process = start(workdir)

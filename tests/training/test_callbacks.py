@@ -132,6 +132,20 @@ def test_other_sentences_are_no_comparison():
     assert "begin anew" in said.said[0]
 
 
+def test_a_run_that_has_stopped_does_not_go_on_because_it_is_judged_otherwise():
+    first = validation([3, 2], patience=1)
+    run([first], 2)
+    second, more = (
+        Validation(2, Judge([1, 2], judged_on="others"), Quiet(), 1, patience, state=first.state())
+        for patience in (1, 2)
+    )
+    assert first.is_out_of_patience and second.is_out_of_patience
+    assert not more.is_out_of_patience
+    more.set_model(model())
+    more.on_train_batch_end(0, {})
+    assert more.best == {"bleu": 1, "step": 3, "without_progress": 0}  # the first by this judge
+
+
 def test_checkpoints_come_by_steps_and_at_the_end_and_where_the_bleu_is_best():
     judged = validation([1, 5, 2], every=40)
     callback, saver = saving(judged, checkpoint_steps=30)

@@ -37,6 +37,15 @@ def test_before_the_first_checkpoint_a_mistake_can_be_mended(tmp_path):
     assert workdir.load_config() == changed
 
 
+@pytest.mark.parametrize("name", ["tokenizer.model", "source.model", "target.model", "log.jsonl", "config.json"])
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path, name):
+    (tmp_path / name).write_text('{"architectures": ["MarianMTModel"]}')
+    with pytest.raises(WorkdirError, match="another --workdir|not a configuration"):
+        Workdir(tmp_path).claim(Config())
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == '{"architectures": ["MarianMTModel"]}'
+
+
 def test_a_changed_configuration_is_refused_with_the_difference(tmp_path):
     workdir = Workdir(tmp_path)
     workdir.claim(Config())
