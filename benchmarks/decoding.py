@@ -3,7 +3,7 @@
 python benchmarks/decoding.py                                        # D1 D2 D3a D3b G1, compiled by XLA
 python benchmarks/decoding.py --work D1 --how graph
 python benchmarks/decoding.py --work D1 D2 --how saved_model         # the served signature translate_ids
-python benchmarks/decoding.py --work D2 --peer "CTranslate2=.../python ct2.py --work {work}"
+python benchmarks/decoding.py --peer "CTranslate2=ct2/bin/python benchmarks/peers/ctranslate2_search.py {work}"
 """
 
 import os

@@ -2,7 +2,7 @@
 
 python benchmarks/training.py                                        # T1 T2, compiled by XLA
 python benchmarks/training.py --work T1 --no-xla
-python benchmarks/training.py --work T1 --peer "OpenNMT-tf=.../python onmt_tf.py --work {work}"
+python benchmarks/training.py --work T1 --peer "OpenNMT-tf=onmt/bin/python benchmarks/peers/opennmt_tf.py {work}"
 """
 
 import os
