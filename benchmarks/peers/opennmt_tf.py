@@ -72,7 +72,7 @@ def training(work, everywhere):
     @tf.function
     def step(source, target):
         loss, gradients = model.compute_gradients(source, target, optimizer)
-        optimizer.apply_gradients(zip(gradients, model.trainable_weights))  # noqa: B905 - in a graph zip has no strict
+        optimizer.apply_gradients(zip(gradients, model.trainable_weights))  # noqa: B905
         return loss
 
     def updates(number):
