@@ -36,7 +36,7 @@ def main(arguments=None) -> int:
                 xla=options.xla,
                 **parse_decode(options.set),
             )
-    except (ExportError, OSError, ValueError) as error:
+    except (ExportError, OSError, ValueError, MemoryError) as error:
         from keras_transformer.config import ConfigError
 
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -7,6 +7,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from export import metadata, serving_files, warmup
 from export.contents import operations
 from export.versions import ExportError, free_version, publish
 
-TOLERANCE = 1e-4  # of a score, between two processes that add up in different orders
+TOLERANCE, RELATIVE = 1e-4, 1e-5  # of a score, the larger of them: two processes may add up in different orders
 NUM_SENTENCES = 12  # of the validation data
 HOSTILE = ["", " \t\u00a0\u2028", "a", "\x00", "\ufffd\u200b", "e\u0301 \ufb01 ½ 👩‍👩‍👧", "</s> <unk> ⁇ ▁", "ab " * 40]
 
@@ -58,7 +59,10 @@ def export_saved_model(
         metadata.write(folder, workdir, translator, served.limits())
         compare(folder, translator, check_sentences(workdir, translator.tokenizers.source), limits.max_input_bytes)
 
-    path = publish(to, version, make)
+    try:
+        path = publish(to, version, make)
+    except tf.errors.OpError as error:  # as TensorFlow says that the disk is full
+        raise ExportError(f"Version {version} could not be written to {to}. Received: {error.message}") from error
     serving_files.write(to)
     return path
 
@@ -135,13 +139,17 @@ def what_is_read(text: str, max_input_bytes: int) -> str:
 def _agree(signature, source, expected, found):
     """An error unless the (text, score) of `found` are those of `expected`; texts of equal scores may change places."""
     for place, (text, score) in enumerate(found):
-        is_known = any(text == known and abs(score - its) <= TOLERANCE for known, its in expected)
+        is_known = any(text == known and _is_close(score, its) for known, its in expected)
         is_tied = 0 < place == len(expected) - 1  # with one that is not in the list any more
-        if not abs(score - expected[place][1]) <= TOLERANCE or not (is_known or is_tied):
+        if not _is_close(score, expected[place][1]) or not (is_known or is_tied):
             raise ExportError(
                 f"By {signature}, the exported model makes of {source!r}: {text!r} ({score:.6g}), "
                 f"the run's: {expected[place][0]!r} ({expected[place][1]:.6g}). Nothing was exported."
             )
+
+
+def _is_close(score, expected):
+    return math.isclose(score, expected, rel_tol=RELATIVE, abs_tol=TOLERANCE)
 
 
 def _answers(folder, texts):

@@ -48,8 +48,13 @@ def model_name(to: Path) -> str:
 
 def check(to: Path):
     """An error where `write(to)` would fail: better before an export than after it."""
-    model_name(to)
-    _read(to / "serving" / MODELS)
+    path, name = to / "serving" / MODELS, model_name(to)
+    models = [model.name for model in _read(path).model_config_list.config]
+    if models and name not in models:
+        raise ValueError(
+            f"{path} must have the model that its folder names, {name}. Received: {', '.join(models)}. If the folder "
+            f"was renamed, give it its name again or remove {path.parent}, which the export then makes anew."
+        )
 
 
 def write(to: Path):

@@ -51,14 +51,24 @@ def barrier(strategy):
 
 def chiefs(strategy, number):
     """The chief's number, in every worker: each has come to one of its own. All have to come here."""
+    return _sum(strategy, number, lambda replica: replica == 0)  # its first is the chief's
+
+
+def is_same(strategy, number):
+    """Whether every worker has come with the chief's number; all of them get to know. All have to come here."""
+    return _sum(strategy, float(number != chiefs(strategy, number))) == 0.0
+
+
+def _sum(strategy, number, counts=lambda replica: True):
+    """The sum of what the workers have come with, once for each of their replicas that counts."""
     if not has_several_workers(strategy):
         return number
 
     @tf.function
     def shared(number):
         def mine():
-            first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0  # one of the chief's
-            return tf.where(first, number, 0.0)
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return tf.where(counts(replica), number, 0.0)
 
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(mine), axis=None)
 

@@ -111,6 +111,7 @@ class Run:
         """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""
         train = self.config.train
         state = self.checkpoints.restore(self.trainee, self.report)
+        self._check_workers(state["step"] if state else 0)  # and every one has read the checkpoints
         finished = (self.workdir.load_metadata() or {}).get("step")
         if self.workdir.model_path.exists() and (state is None or state["step"] < train.steps == finished):
             return self._finished_without_checkpoints(deliver)
@@ -121,7 +122,6 @@ class Run:
             self._resume(state, journal)
         else:
             self._begin()
-        strategies.barrier(self.strategy)  # every worker has read the checkpoints
         if self.is_chief:
             self.checkpoints.forget_after(step)
         logging, validation, saving = self._callbacks(state, journal)
@@ -137,6 +137,23 @@ class Run:
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
         return self._end(step, deliver)
+
+    def _check_workers(self, step):
+        """Workers with other settings, text or weights would train something that is no model of any of them."""
+        settings = self.config.to_dict()
+        for section, field in (("data", "train"), ("data", "valid"), ("data", "test"), ("train", "start_from")):
+            del settings[section][field]  # files may lie elsewhere on another machine
+        text = [len(self.data.train), self.plan.num_tokens]
+        number = int(digest([settings, text, step, self.workdir.model_path.exists()]), 16) % 2**53
+        if not strategies.is_same(self.strategy, number):
+            path = self.workdir.config_path
+            first = self.workdir.load_config().to_dict() if path.exists() else {}
+            others = ", ".join(differences(first, self.config.to_dict())) or "nothing"
+            raise WorkdirError(
+                "Every worker must have the configuration, the text and the workdir of the first. Received: another "
+                f"in some worker. This one is at step {step} with {text[0]:,} pairs, and differs from "
+                f"{path.absolute()} in: {others}."
+            )
 
     def _begin(self):
         """At step 0: the weights that `train.start_from` names, and nothing of a run that was killed at once."""

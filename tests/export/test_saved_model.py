@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import platform
@@ -82,6 +83,16 @@ def test_an_interrupted_export_leaves_nothing(quick, finished_run, tmp_path, mon
     assert names(tmp_path) == []
 
 
+def test_a_full_disk_is_an_error_of_one_line_that_leaves_nothing(quick, finished_run, tmp_path, monkeypatch):
+    def write(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(saved_model, "write", write)
+    with pytest.raises(ExportError, match="Version 1 could not be written to .*No space left on device"):
+        export_saved_model(finished_run, tmp_path)
+    assert names(tmp_path) == []
+
+
 def test_two_exports_of_one_version_do_not_mix(quick, exported, finished_run, tmp_path, monkeypatch):
     monkeypatch.setattr(saved_model, "compare", lambda *_: shutil.copytree(exported, tmp_path / "1"))
     with pytest.raises(ExportError, match="in the meantime"):
@@ -125,6 +136,14 @@ def test_another_translation_or_score_is_refused(translator, monkeypatch, signat
     monkeypatch.setattr(saved_model, "_answers", lambda *_: answers)
     with pytest.raises(ExportError, match=f"By {signature}, .* Nothing was exported"):
         saved_model.compare(None, translator, TEXTS, 4096)
+
+
+@pytest.mark.parametrize(
+    "found, expected, agrees", [(-1.0, -1.0002, False), (-2000.0, -2000.01, True), (-2000.0, -2000.03, False)]
+)
+def test_a_score_may_differ_by_what_rounding_makes_of_it(found, expected, agrees):
+    with contextlib.nullcontext() if agrees else pytest.raises(ExportError, match="Nothing was exported"):
+        saved_model._agree("score", "a", [("b", expected)], [("b", found)])
 
 
 def test_what_does_not_load_is_refused(translator, tmp_path):

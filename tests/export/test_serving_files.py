@@ -133,6 +133,14 @@ def test_a_damaged_models_config_is_refused_before_the_export(tmp_path):
         serving_files.check(tmp_path / "demo")
 
 
+def test_a_renamed_folder_is_refused_before_the_export_adds_a_second_model(tmp_path):
+    export(tmp_path / "demo", 1)
+    serving_files.check(tmp_path / "demo")
+    (tmp_path / "demo").rename(tmp_path / "news")
+    with pytest.raises(ValueError, match="must have the model that its folder names, news. Received: demo. .*remove"):
+        serving_files.check(tmp_path / "news")
+
+
 def test_where_the_files_cannot_be_written_it_is_said_that_the_version_is_there_all_the_same(tmp_path, monkeypatch):
     def write_text(*_):
         raise OSError(28, "No space left on device")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,18 +27,16 @@ def free_ports(number):
     return ports
 
 
-def start_workers(workdir, folder, **changes):
+def start_workers(workdir, folder, second=(), **changes):
+    """Two workers; `second` is what the second has otherwise."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     workers = []
     for index in range(2):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        words = command(workdir, **{**CHANGES, **changes, **(dict(second) if index else {})})
         with open(folder / f"worker{index}.txt", "w") as said:
-            workers.append(
-                subprocess.Popen(
-                    command(workdir, **CHANGES, **changes), cwd=ROOT, env=environment, stdout=said, stderr=said
-                )
-            )
+            workers.append(subprocess.Popen(words, cwd=ROOT, env=environment, stdout=said, stderr=said))
     return workers
 
 
@@ -69,6 +68,15 @@ def test_two_workers_train_the_weights_of_one_process_and_one_exports_them(alone
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
     assert_close(tmp_path / "run", alone)
     assert [path.name for path in (tmp_path / "run" / "export").iterdir() if path.name.isdigit()] == ["1"]
+
+
+def test_workers_that_differ_all_end_with_one_line(tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path, second={"train.seed": 2})
+    assert [worker.wait(timeout=120) for worker in workers] == [1, 1], said(tmp_path)
+    expected = "error: Every worker must have the configuration, .* in: "
+    assert re.search(expected + "nothing", (tmp_path / "worker0.txt").read_text())
+    assert re.search(expected + "train.seed", (tmp_path / "worker1.txt").read_text())
+    assert not (tmp_path / "run" / "log.jsonl").exists()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from keras_transformer.training.strategy import (
     chiefs,
     distribute,
     is_chief,
+    is_same,
     make_strategy,
     num_local_replicas,
     worker_index,
@@ -26,6 +27,7 @@ def test_a_name_becomes_its_strategy(name, replicas):
     assert is_chief(strategy)
     barrier(strategy)  # alone: nobody to wait for
     assert chiefs(strategy, 0.1) == 0.1
+    assert is_same(strategy, 0.1)
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
