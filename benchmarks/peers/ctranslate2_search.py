@@ -24,7 +24,7 @@ PIECES = ["<pad>", "<unk>", "<s>", "</s>"]
 
 
 def positions(width, length=512):
-    """Sines and cosines. Where CTranslate2 makes them itself, its search of one sentence takes twice as long."""
+    """Sines and cosines. Where CTranslate2 makes them itself, its search may take seven times as long."""
     angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
