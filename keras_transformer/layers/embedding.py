@@ -68,10 +68,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self.vocab_size * self.d_model >= LARGE
 
     def xla_product(self):
-        """A large vocabulary as the left operand, another one in a panel a thread: narrower panels are slower here."""
-        if self.is_large:
-            return self.left_product()
-        return panel_product(self._kernel(), transposed=True, panel_a_thread=True)
+        return panel_product(self._kernel(), transposed=True)
 
     def left_product(self):
         return left_product(self._kernel())

@@ -1,11 +1,11 @@
 """Products of a search's rows with kernels: other ways to make them, that read a kernel in a better order.
 
 A step of a search multiplies few rows by every kernel of the decoder, and what that takes its time for is reading the
-kernels. As kernels lie, libraries read one for four rows at half the speed of the memory. So before its loop a search
-may prepare another way for a layer, a `Product`:
+kernels. As kernels lie, libraries read one for four rows at half the speed of the memory or less. So before its loop a
+search may prepare another way for a layer, a `Product`:
 
     panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, N / 64 panels in all
-    left_product          XLA    a large vocabulary (V, D) as it lies, but as the left operand
+    left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     graph_panel_product   graph  one array of narrower panels (P, D, 32), for large kernels
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
@@ -17,7 +17,6 @@ Layers multiply by `product`, which is the plain one outside of `use_products`:
 
 import contextlib
 import contextvars
-import itertools
 import os
 import types
 from collections.abc import Callable
@@ -27,10 +26,10 @@ import tensorflow as tf
 COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
-FEW_ROWS = 8  # with more, XLA's own product is as fast
+FEW_ROWS = 32  # a search of 16 is 1.17 times as fast, of 32 1.03 to 1.09, and of 128 slower
 GRAPH_FEW_ROWS = 16  # a search of 8 is 1.23 times as fast, of 16 1.09
 GRAPH_LARGE = 2**20  # numbers of a kernel; a smaller one stays in the processor's caches
-LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
+LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows the kernel as it lies is faster
 
 Product = Callable[[tf.Tensor], tf.Tensor]  # (R, D) -> (R, N)
 
@@ -58,14 +57,14 @@ def plain_product(kernel, transposed=False):
     return lambda rows: tf.matmul(rows, kernel, transpose_b=transposed)
 
 
-def panel_product(kernel, transposed=False, panel_a_thread=False):
+def panel_product(kernel, transposed=False):
     """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
     XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for 2 to
-    `FEW_ROWS` rows; with more, arithmetic takes a part of the time. `panel_a_thread` makes panels as wide as may be.
+    `FEW_ROWS` rows; with more, arithmetic takes most of the time.
     """
     size, plain = kernel.shape[0 if transposed else 1], plain_product(kernel, transposed)
-    panels = to_panels(kernel, transposed, -(-size // THREADS) if panel_a_thread else COLUMNS, THREADS)
+    panels = to_panels(kernel, transposed, COLUMNS, THREADS)
 
     def multiply(rows):
         num_rows = tf.shape(rows)[0]
@@ -76,10 +75,10 @@ def panel_product(kernel, transposed=False, panel_a_thread=False):
 
 
 def left_product(kernel):
-    """With the kernel on the left, for XLA. (V, D) -> Product
+    """With the kernel on the left, for any loop. (V, D) -> Product
 
     For up to `LEFT_ROWS` rows. The kernel is read nearly twice as fast where it stands on the left and the product is
-    one of batches: libraries would copy it into another order first.
+    one of batches: libraries would copy it into another order first. Unlike panels it takes no memory.
     """
     (size, width), plain = kernel.shape, plain_product(kernel, transposed=True)
     if size % LEFT_PARTS:
@@ -118,18 +117,19 @@ def turned_product(kernel):
 
 
 def to_panels(kernel, transposed, columns, num_arrays):
-    """(D, N) -> arrays of (P, D, columns), N / columns panels together; `transposed` is a kernel of shape (N, D).
+    """(D, N) -> arrays of (P, D, columns), equally many panels in each; `transposed` is a kernel of shape (N, D).
 
-    The last panel is filled up with zeros.
+    What is missing at the end is filled up with zeros. A narrow kernel makes fewer arrays.
     """
     columns_axis = 0 if transposed else 1
-    missing = [[0, 0], [0, 0]]
-    missing[columns_axis][1] = -kernel.shape[columns_axis] % columns
-    if any(map(any, missing)):
+    size = kernel.shape[columns_axis]
+    each = -(-size // (columns * num_arrays))  # P
+    num_panels = each * -(-size // (columns * each))
+    if num_panels * columns > size:
+        missing = [[0, 0], [0, 0]]
+        missing[columns_axis][1] = num_panels * columns - size
         kernel = tf.pad(kernel, missing)
-    num_panels = kernel.shape[columns_axis] // columns
-    bounds = [num_panels * i // num_arrays for i in range(num_arrays + 1)]
-    parts = [(begin, end) for begin, end in itertools.pairwise(bounds) if end > begin]
+    parts = [(begin, begin + each) for begin in range(0, num_panels, each)]
     if transposed:
         panels = tf.reshape(kernel, (num_panels, columns, -1))
         return tuple(tf.transpose(panels[begin:end], (0, 2, 1)) for begin, end in parts)
@@ -142,8 +142,11 @@ def to_panels(kernel, transposed, columns, num_arrays):
 
 def by_panels(rows, panels, size):
     """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
-    y = tf.concat([tf.matmul(tf.tile(rows[None], (part.shape[0], 1, 1)), part) for part in panels], axis=0)
-    return _columns_together(y, size)
+    # One copy of the rows for all arrays. Of a copy for each, XLA would give the memory of the first to the second
+    # product, which then could not begin before the first one has ended.
+    copies = tf.tile(rows[None], (panels[0].shape[0], 1, 1))
+    y = tf.concat([tf.matmul(copies, part) for part in panels], axis=0)
+    return _columns_together(y[: -(-size // y.shape[2])], size)
 
 
 def by_graph_panels(rows, panels, size):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import embedding, products
+from keras_transformer.layers import products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.products import (
@@ -48,8 +48,8 @@ def test_a_panel_holds_columns_that_are_neighbours(rng, transposed):
     assert np.array_equal(tf.concat(cut, axis=0), expected)
 
 
-@pytest.mark.parametrize(("threads", "sizes"), [(1, [5]), (2, [2, 3]), (4, [1, 1, 1, 2]), (8, [1] * 5)])
-def test_every_thread_has_panels_of_its_own_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
+@pytest.mark.parametrize(("threads", "sizes"), [(1, [5]), (2, [3, 3]), (4, [2, 2, 2]), (8, [1] * 5)])
+def test_every_thread_has_as_many_panels_of_its_own_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
     seen = []
     monkeypatch.setattr(products, "THREADS", threads)
     monkeypatch.setattr(products, "by_panels", lambda rows, cut, size: seen.append(cut) or by_panels(rows, cut, size))
@@ -57,6 +57,16 @@ def test_every_thread_has_panels_of_its_own_and_the_product_is_the_same(rng, mon
     np.testing.assert_allclose(panel_product(tf.constant(kernel))(tf.constant(rows)), rows @ kernel)
     [cut] = seen
     assert [part.shape for part in cut] == [(size, D, COLUMNS) for size in sizes]
+
+
+def test_the_panels_of_all_threads_are_multiplied_by_one_copy_of_the_rows(rng):
+    """With a copy each, XLA may let one product wait for another (see `by_panels`)."""
+    panels = to_panels(tf.constant(rng.normal(size=(D, 4 * COLUMNS))), False, COLUMNS, num_arrays=4)
+    graph = tf.function(lambda rows: by_panels(rows, panels, 4 * COLUMNS)).get_concrete_function(
+        tf.TensorSpec((3, D), tf.float64)
+    )
+    products = [op for op in graph.graph.get_operations() if op.type == "BatchMatMulV2"]
+    assert len(products) == 4 and len({op.inputs[0].name for op in products}) == 1
 
 
 @COMPILED
@@ -111,20 +121,8 @@ def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which
         found = call(x)
     np.testing.assert_allclose(found, call(x), atol=1e-5)
     assert len(seen) == (1 < rows <= FEW_ROWS)
-    for cut in seen:  # 71 columns; of a vocabulary a panel a thread
-        assert [part.shape for part in cut] == [(1, D, COLUMNS if which == 0 else 36)] * 2
-
-
-@pytest.mark.parametrize("large", [D * 71, D * 71 + 1])
-def test_a_large_vocabulary_stands_on_the_left_in_a_program_of_xla(rng, monkeypatch, large):
-    seen = []
-    monkeypatch.setattr(embedding, "LARGE", large)
-    monkeypatch.setattr(embedding, "left_product", lambda kernel: seen.append(0) or left_product(kernel))
-    layer, call = layers()[1]
-    x = rng.normal(size=(1, 3, D)).astype("float32")
-    with use_products({layer: layer.xla_product()}):
-        np.testing.assert_allclose(call(x), np.matmul(x, tf.transpose(layer.embeddings)), atol=1e-5)
-    assert len(seen) == (large <= D * 71) == layer.is_large
+    for cut in seen:  # 71 columns
+        assert [part.shape for part in cut] == [(1, D, COLUMNS)] * 2
 
 
 @pytest.mark.parametrize("rows", [1, 4, GRAPH_FEW_ROWS])
