@@ -145,7 +145,8 @@ def test_learned_positions_limit_input_and_output():
 
 @pytest.mark.parametrize("loop", ["any", "xla"])
 @pytest.mark.parametrize("batch", [2, 5])  # 6 rows go through panels, 15 do not
-def test_the_search_is_the_same_under_xla(model, source_ids, loop, batch):
+def test_the_search_is_the_same_under_xla(monkeypatch, model, source_ids, loop, batch):
+    monkeypatch.setattr(products, "FEW_ROWS", 8)
     source_ids = source_ids[:batch]
     compiled = tf.function(
         lambda ids: inference.search(model, ids, DECODE, num_hypotheses=3, loop=loop), jit_compile=True, autograph=False

@@ -4,7 +4,7 @@ A step of a search multiplies few rows by every kernel of the decoder, and what 
 kernels. As kernels lie, libraries read one for four rows at half the speed of the memory or less. So before its loop a
 search may prepare another way for a layer, a `Product`:
 
-    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, N / 64 panels in all
+    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     graph_panel_product   graph  one array of narrower panels (P, D, 32), for large kernels
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
@@ -60,8 +60,8 @@ def plain_product(kernel, transposed=False):
 def panel_product(kernel, transposed=False):
     """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
-    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads. That is for 2 to
-    `FEW_ROWS` rows; with more, arithmetic takes most of the time.
+    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer. That is
+    for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster.
     """
     size, plain = kernel.shape[0 if transposed else 1], plain_product(kernel, transposed)
     panels = to_panels(kernel, transposed, COLUMNS, THREADS)
@@ -75,7 +75,7 @@ def panel_product(kernel, transposed=False):
 
 
 def left_product(kernel):
-    """With the kernel on the left, for any loop. (V, D) -> Product
+    """With the kernel on the left, where nobody says who runs the loop. (V, D) -> Product
 
     For up to `LEFT_ROWS` rows. The kernel is read nearly twice as fast where it stands on the left and the product is
     one of batches: libraries would copy it into another order first. Unlike panels it takes no memory.
@@ -119,7 +119,7 @@ def turned_product(kernel):
 def to_panels(kernel, transposed, columns, num_arrays):
     """(D, N) -> arrays of (P, D, columns), equally many panels in each; `transposed` is a kernel of shape (N, D).
 
-    What is missing at the end is filled up with zeros. A narrow kernel makes fewer arrays.
+    What is missing at the end is filled up with zeros. Where an array would have nothing else, there are fewer.
     """
     columns_axis = 0 if transposed else 1
     size = kernel.shape[columns_axis]
@@ -141,7 +141,7 @@ def to_panels(kernel, transposed, columns, num_arrays):
 
 
 def by_panels(rows, panels, size):
-    """(R, D), arrays of (P, D, columns) -> (R, N), where N is `size`"""
+    """(R, D), arrays of (P, D, columns), P the same in all -> (R, N), where N is `size`"""
     # One copy of the rows for all arrays. Of a copy for each, XLA would give the memory of the first to the second
     # product, which then could not begin before the first one has ended.
     copies = tf.tile(rows[None], (panels[0].shape[0], 1, 1))

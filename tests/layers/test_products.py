@@ -49,7 +49,7 @@ def test_a_panel_holds_columns_that_are_neighbours(rng, transposed):
 
 
 @pytest.mark.parametrize(("threads", "sizes"), [(1, [5]), (2, [3, 3]), (4, [2, 2, 2]), (8, [1] * 5)])
-def test_every_thread_has_as_many_panels_of_its_own_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
+def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
     seen = []
     monkeypatch.setattr(products, "THREADS", threads)
     monkeypatch.setattr(products, "by_panels", lambda rows, cut, size: seen.append(cut) or by_panels(rows, cut, size))
@@ -65,8 +65,8 @@ def test_the_panels_of_all_threads_are_multiplied_by_one_copy_of_the_rows(rng):
     graph = tf.function(lambda rows: by_panels(rows, panels, 4 * COLUMNS)).get_concrete_function(
         tf.TensorSpec((3, D), tf.float64)
     )
-    products = [op for op in graph.graph.get_operations() if op.type == "BatchMatMulV2"]
-    assert len(products) == 4 and len({op.inputs[0].name for op in products}) == 1
+    multiplications = [op for op in graph.graph.get_operations() if op.type == "BatchMatMulV2"]
+    assert len(multiplications) == 4 and len({op.inputs[0].name for op in multiplications}) == 1
 
 
 @COMPILED
