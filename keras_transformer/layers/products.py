@@ -29,7 +29,7 @@ THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not meas
 FEW_ROWS = 32  # a search of 16 is 1.17 times as fast, of 32 1.08 to 1.11, of 64 0.84 to 0.94
 GRAPH_FEW_ROWS = 16  # a search of 8 is 1.23 times as fast, of 16 1.09
 GRAPH_LARGE = 2**20  # numbers of a kernel; a smaller one stays in the processor's caches
-LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows the kernel as it lies is faster
+LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
 
 Product = Callable[[tf.Tensor], tf.Tensor]  # (R, D) -> (R, N)
 
