@@ -11,7 +11,7 @@ and a program that translates a sentence now and then has the shapes compiled th
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import tensorflow as tf
@@ -34,16 +34,28 @@ class WhereItPays:
             whether XLA compiles it. Its results are a tree of tensors whose axis 0 is the batch.
         xla: False never compiles, True always does, None where it pays.
         longest: The most columns that ids are padded to, if they have no more; None for any number.
+        prepare: Called before every call of what XLA compiles, for what that finds outside of itself.
     """
 
-    def __init__(self, function: Callable, xla: bool | None = None, longest: int | None = None):
+    def __init__(
+        self,
+        function: Callable,
+        xla: bool | None = None,
+        longest: int | None = None,
+        prepare: Callable = lambda: None,
+    ):
         ids = [tf.TensorSpec((None, None), tf.int32)]
-        self._xla, self._longest = xla, longest
+        self._xla, self._longest, self._prepare = xla, longest, prepare
         self._graph, self._compiled = (
             tf.function(partial(function, compiled=xla), input_signature=ids, autograph=False, jit_compile=xla)
             for xla in (False, True)
         )
         self._spent = Counter()  # seconds without XLA, by padded shape
+
+    @cached_property
+    def _program(self):
+        """What XLA compiles, as it is traced for all shapes: called without looking for the trace, 0.15 ms sooner."""
+        return self._compiled.get_concrete_function()
 
     def __call__(self, ids: np.ndarray, ahead: int = 0):
         """The results as arrays; `ahead` is how many more calls of this padded shape are certain to come."""
@@ -52,7 +64,8 @@ class WhereItPays:
             rows, width = shape
             padded = np.zeros((rows, max(ids.shape[1], min(width, self._longest or width))), np.int32)
             padded[: ids.shape[0], : ids.shape[1]] = ids
-            return tf.nest.map_structure(lambda x: x.numpy()[: len(ids)], self._compiled(padded))
+            self._prepare()
+            return tf.nest.map_structure(lambda x: x.numpy()[: len(ids)], self._program(tf.constant(padded)))
         traced, began = self._graph.experimental_get_tracing_count(), time.perf_counter()
         results = tf.nest.map_structure(lambda x: x.numpy(), self._graph(ids))
         if traced:  # else most of the time was tracing

@@ -30,7 +30,7 @@ IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 MAX_LOGITS = 2**26  # that `token_log_probs` holds at once, 256 MiB
 
 
-def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop="any"):
+def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop="any", panels=None):
     """The best translations by beam search, best first. -> Hypotheses
 
     Args:
@@ -40,6 +40,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses: W, how many are wanted; the beam is made as wide, should it be narrower.
         prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
         loop: who runs the loop: "graph" a graph without XLA, "xla" a program of XLA's; "any" works everywhere.
+        panels: the model's `KeptPanels`, which save a program of XLA's from cutting them; or None.
     """
     width = max(decode.beam_width, num_hypotheses)
     settings = BeamSettings(
@@ -50,7 +51,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    steps = _steps(model, loop, _longest_given(source_ids, prefix_ids))
+    steps = _steps(model, loop, panels, _longest_given(source_ids, prefix_ids))
     cache = _start(model, source_ids, 0 if steps.room else max_length, width, loop)
     return beam_search(steps, model.reorder, cache, constraints, settings, max_length)
 
@@ -162,9 +163,9 @@ def _start(model, source_ids, max_length, beam_width, loop):
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
 
 
-def _steps(model, loop, longest_given):
+def _steps(model, loop, panels, longest_given):
     """The step functions of a beam search, and what room they have. -> Steps"""
-    many, few = partial(_step, model, loop), partial(_step, model, loop, few=True)
+    many, few = (partial(_step, model, loop, few=few, panels=panels) for few in (False, True))
     if loop == "graph":
         return Steps(many, few, model.few_rows, Room(model.grow), first_apart=True)
     if loop == "xla":
@@ -172,6 +173,6 @@ def _steps(model, loop, longest_given):
     return Steps(many, many)
 
 
-def _step(model, loop, few=False):
+def _step(model, loop, few=False, panels=None):
     """The model as the step function of a search, with what is made once before its loop. -> StepFn"""
-    return partial(model.step, products=model.products(loop, few))
+    return partial(model.step, products=model.products(loop, few, panels))

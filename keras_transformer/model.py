@@ -28,6 +28,7 @@ from keras_transformer.layers.cache import KINDS, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
+from keras_transformer.layers.kept_panels import KeptPanels
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
 from keras_transformer.layers.products import GRAPH_FEW_ROWS, use_products
 from keras_transformer.presets import preset
@@ -183,10 +184,11 @@ class Transformer(keras.Model):
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
-    def products(self, loop, few=False):
+    def products(self, loop, few=False, panels=None):
         """How layers multiply fastest in the steps of a loop, to be made once before it. -> {layer: product}
 
-        `few` are for a loop with few rows in a graph; XLA's choose by themselves.
+        `few` are for a loop with few rows in a graph; XLA's choose by themselves. Theirs are cut unless `panels`, the
+        model's `KeptPanels`, has them.
         """
         _check_loop(loop)
         vocabulary = self.output_embedding
@@ -194,8 +196,16 @@ class Transformer(keras.Model):
             return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
         if loop == "graph" and not few:
             return {vocabulary: vocabulary.turned_product()}
-        layers = [vocabulary, *(layer for block in self.decoder for layer in block.layers_of_step())]
-        return {layer: layer.graph_product() if loop == "graph" else layer.xla_product() for layer in layers}
+        if loop == "graph":
+            return {layer: layer.graph_product() for layer in self._layers_of_step()}
+        return {layer: layer.xla_product(panels and panels.of(layer)) for layer in self._layers_of_step()}
+
+    def keep_panels(self):
+        """For who searches by XLA again and again; the weights may change meanwhile. -> KeptPanels"""
+        return KeptPanels(self._layers_of_step())
+
+    def _layers_of_step(self):
+        return [self.output_embedding, *(layer for block in self.decoder for layer in block.layers_of_step())]
 
     def step(self, ids, index, cache, products=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache

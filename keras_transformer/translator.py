@@ -75,6 +75,7 @@ class Translator:
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla = xla
         self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
+        self._panels = model.keep_panels()  # for those that XLA compiles
         self._prefix_search, self._sampling, self._scoring = (
             tf.function(function, reduce_retracing=True, autograph=False)
             for function in (self._search_with_prefix, self._sample, self._token_log_probs)
@@ -200,11 +201,11 @@ class Translator:
         if num_hypotheses not in self._searches:
 
             def search(source_ids, compiled):
-                loop = "xla" if compiled else "graph"
-                return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, loop=loop)
+                how = {"loop": "xla", "panels": self._panels} if compiled else {"loop": "graph"}
+                return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, **how)
 
             longest = inference.longest_input(self.model, self.decode)
-            self._searches[num_hypotheses] = WhereItPays(search, self._xla, longest)
+            self._searches[num_hypotheses] = WhereItPays(search, self._xla, longest, prepare=self._panels.refresh)
         return self._searches[num_hypotheses]
 
     # --- text to ids and back

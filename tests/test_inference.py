@@ -156,6 +156,20 @@ def test_the_search_is_the_same_under_xla(monkeypatch, model, source_ids, loop, 
     np.testing.assert_allclose(ours.log_probs, plain.log_probs, atol=1e-4)
 
 
+def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids):
+    panels, source_ids = model.keep_panels(), source_ids[:2]
+    panels.refresh()
+    plain = inference.search(model, source_ids, DECODE, num_hypotheses=3)
+    monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("panels are cut in the program"))
+    found = tf.function(
+        lambda ids: inference.search(model, ids, DECODE, num_hypotheses=3, loop="xla", panels=panels),
+        jit_compile=True,
+        autograph=False,
+    )(source_ids)
+    np.testing.assert_array_equal(found.ids, plain.ids)
+    np.testing.assert_allclose(found.log_probs, plain.log_probs, atol=1e-4)
+
+
 @pytest.mark.parametrize("loop", ["any", "graph", "xla"])
 def test_the_last_sentences_of_a_batch_find_what_each_finds_alone(model, rng, loop):
     lengths = [2, 3, 9, 2, 2, 3, 9, 2]  # and as many pieces and 5 have to come: the two long ones go on

@@ -196,6 +196,23 @@ def test_the_search_is_the_same_with_xla_and_without(finished_run):
         np.testing.assert_allclose([one.score for one in a], [one.score for one in b], atol=1e-4)
 
 
+@pytest.mark.parametrize("xla", [False, True])
+def test_weights_may_change_between_two_searches(ambiguous, xla):
+    """What a compiled search has kept of them changes with them."""
+    model = keras.models.clone_model(ambiguous.model)
+    translator = Translator(model, ambiguous.tokenizers, ambiguous.decode, xla=xla)
+    before = translator.translate_nbest(["ab aaa"], 5)
+    for seed in (6, 7):
+        keras.utils.set_random_seed(seed)
+        model.set_weights(keras.models.clone_model(model).get_weights())
+        found = translator.translate_nbest(["ab aaa"], 5)
+        expected = Translator(model, ambiguous.tokenizers, ambiguous.decode, xla=False).translate_nbest(["ab aaa"], 5)
+        assert [best.text for best in found[0]] == [best.text for best in expected[0]]
+        assert [best.score for best in found[0]] == pytest.approx([best.score for best in expected[0]], abs=1e-4)
+        assert found != before
+        before = found
+
+
 # --- lists of the best
 
 

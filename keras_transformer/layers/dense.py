@@ -11,7 +11,7 @@ from keras import ops
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from keras_transformer.layers.products import graph_panel_product, panel_product, product
+from keras_transformer.layers.products import graph_panel_product, panel_product, product, xla_panels
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -20,7 +20,7 @@ class Dense(keras.layers.Dense):
 
     def call(self, x, training=False):
         """(..., D) -> (..., units)"""
-        rows, kernel = tf.reshape(x, (-1, x.shape[-1])), ops.cast(self.kernel, self.compute_dtype)
+        rows, kernel = tf.reshape(x, (-1, x.shape[-1])), self._cast_kernel()
         narrows = kernel.shape[0] > kernel.shape[1]
         if training and narrows and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
             y = narrowing_product(rows, kernel)
@@ -30,11 +30,17 @@ class Dense(keras.layers.Dense):
             y = tf.nn.bias_add(y, ops.convert_to_tensor(self.bias))
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
-    def xla_product(self):
-        return panel_product(ops.cast(self.kernel, self.compute_dtype))
+    def xla_product(self, panels=None):
+        return panel_product(self._cast_kernel(), panels=panels)
+
+    def xla_panels(self):
+        return xla_panels(self._cast_kernel())
 
     def graph_product(self):
-        return graph_panel_product(ops.cast(self.kernel, self.compute_dtype))
+        return graph_panel_product(self._cast_kernel())
+
+    def _cast_kernel(self):
+        return ops.cast(self.kernel, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -11,6 +11,7 @@ from keras_transformer.layers.products import (
     panel_product,
     product,
     turned_product,
+    xla_panels,
 )
 
 LARGE = 2**22  # a vocabulary of so many numbers is more than a processor keeps nearby
@@ -67,19 +68,27 @@ class TokenEmbedding(keras.layers.Layer):
     def is_large(self):
         return self.vocab_size * self.d_model >= LARGE
 
-    def xla_product(self):
-        return panel_product(self._kernel(), transposed=True)
+    @property
+    def kernel(self):
+        """The variable of the pre-softmax transformation. (V, D)"""
+        return self.embeddings
+
+    def xla_product(self, panels=None):
+        return panel_product(self._cast_kernel(), transposed=True, panels=panels)
+
+    def xla_panels(self):
+        return xla_panels(self._cast_kernel(), transposed=True)
 
     def left_product(self):
-        return left_product(self._kernel())
+        return left_product(self._cast_kernel())
 
     def graph_product(self):
-        return graph_panel_product(self._kernel(), transposed=True)
+        return graph_panel_product(self._cast_kernel(), transposed=True)
 
     def turned_product(self):
-        return turned_product(self._kernel())
+        return turned_product(self._cast_kernel())
 
-    def _kernel(self):
+    def _cast_kernel(self):
         return ops.cast(self.embeddings, self.compute_dtype)
 
     def compute_output_shape(self, ids_shape):

@@ -57,14 +57,14 @@ def plain_product(kernel, transposed=False):
     return lambda rows: tf.matmul(rows, kernel, transpose_b=transposed)
 
 
-def panel_product(kernel, transposed=False):
+def panel_product(kernel, transposed=False, panels=None):
     """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
-    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer. That is
-    for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster.
+    That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. `panels` are its `xla_panels`, where
+    somebody has kept them.
     """
     size, plain = kernel.shape[0 if transposed else 1], plain_product(kernel, transposed)
-    panels = to_panels(kernel, transposed, COLUMNS, THREADS)
+    panels = panels or xla_panels(kernel, transposed)
 
     def multiply(rows):
         num_rows = tf.shape(rows)[0]
@@ -72,6 +72,14 @@ def panel_product(kernel, transposed=False):
         return tf.cond(few, lambda: by_panels(rows, panels, size), lambda: plain(rows))
 
     return multiply
+
+
+def xla_panels(kernel, transposed=False):
+    """What `panel_product` multiplies by. (D, N), or (N, D) if `transposed` -> arrays of (P, D, COLUMNS)
+
+    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
+    """
+    return to_panels(kernel, transposed, COLUMNS, THREADS)
 
 
 def left_product(kernel):

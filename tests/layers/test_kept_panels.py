@@ -1,0 +1,166 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.layers import products
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.kept_panels import KeptPanels, address, value_of
+from keras_transformer.layers.products import COLUMNS, use_products
+
+D = 24
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch):
+    monkeypatch.setattr(products, "THREADS", 2)
+
+
+@pytest.fixture
+def dense():
+    layer = Dense(2 * COLUMNS + 5)
+    layer.build((None, D))
+    return layer
+
+
+@pytest.fixture
+def vocabulary():
+    layer = TokenEmbedding(71, D)
+    layer.build()
+    return layer
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """The layers whose panels have been cut, one after the other."""
+    layers = []
+    for kind in (Dense, TokenEmbedding):
+        original = kind.xla_panels
+        monkeypatch.setattr(
+            kind, "xla_panels", lambda layer, original=original: layers.append(layer) or original(layer)
+        )
+    return layers
+
+
+def assert_kept(panels, *layers):
+    for layer in layers:
+        for kept, expected in zip(panels.of(layer), layer.xla_panels(), strict=True):
+            np.testing.assert_array_equal(kept, expected)
+
+
+def test_what_is_kept_are_the_panels_of_every_layer(dense, vocabulary):
+    panels = KeptPanels([dense, vocabulary])
+    assert panels.of(dense) is None
+    panels.refresh()
+    assert_kept(panels, dense, vocabulary)
+
+
+def test_panels_are_cut_once_as_long_as_nothing_changes(dense, vocabulary, cut):
+    panels = KeptPanels([dense, vocabulary])
+    for _ in range(3):
+        panels.refresh()
+    assert cut == [dense, vocabulary]
+
+
+def test_only_a_kernel_that_has_changed_is_cut_again(dense, vocabulary, cut):
+    panels = KeptPanels([dense, vocabulary])
+    panels.refresh()
+    vocabulary.embeddings.assign(vocabulary.embeddings * 2.0)
+    dense.bias.assign(dense.bias + 1.0)
+    panels.refresh()
+    assert cut == [dense, vocabulary, vocabulary]
+    assert_kept(panels, dense, vocabulary)
+
+
+def adam(kernel):
+    """As `fit` changes weights."""
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build([kernel])
+    return lambda: optimizer.apply([tf.ones_like(kernel)], [kernel])
+
+
+CHANGES = {
+    "assign": lambda kernel: lambda: kernel.assign(kernel * 2.0),
+    "assign_add": lambda kernel: lambda: kernel.value.assign_add(tf.ones_like(kernel)),
+    "rows": lambda kernel: lambda: kernel.value[:2].assign(kernel.value[:2] + 1.0),
+    "scattered": lambda kernel: lambda: kernel.value.scatter_nd_add([[1]], tf.ones((1, kernel.shape[1]))),
+    "in place": lambda kernel: lambda: tf.raw_ops.ResourceApplyGradientDescent(
+        var=kernel.value.handle, alpha=0.1, delta=tf.ones_like(kernel)
+    ),
+    "adam": adam,
+}
+
+
+@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("which", ["dense", "vocabulary"])
+def test_no_change_of_a_kernel_goes_unseen(request, which, change, how):
+    layer = request.getfixturevalue(which)
+    panels, change_it = KeptPanels([layer]), change(layer.kernel)
+
+    def run():
+        change_it()  # may give an operation, which a `tf.function` may not
+
+    if how != "eager":
+        run = tf.function(run, jit_compile=how == "xla", autograph=False)
+    panels.refresh()
+    for _ in range(4):  # the memory of an earlier value may have become free
+        before = np.array(layer.kernel)
+        run()
+        assert (np.array(layer.kernel) != before).any()
+        panels.refresh()
+        assert_kept(panels, layer)
+
+
+def test_a_program_has_the_panels_of_today(dense):
+    panels = KeptPanels([dense])
+    panels.refresh()
+    x = tf.random.normal((1, 3, D))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def program(x):
+        with use_products({dense: dense.xla_product(panels.of(dense))}):
+            return dense(x)
+
+    np.testing.assert_allclose(program(x), dense(x), atol=1e-5)
+    dense.kernel.assign(dense.kernel * -3.0)
+    panels.refresh()
+    np.testing.assert_allclose(program(x), dense(x), atol=1e-5)
+    assert program.experimental_get_tracing_count() == 1
+
+
+def test_a_program_does_not_cut_what_is_kept(dense, cut, monkeypatch):
+    panels = KeptPanels([dense])
+    panels.refresh()
+    monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("cut in a program"))
+    with use_products({dense: dense.xla_product(panels.of(dense))}):
+        dense(tf.ones((1, 3, D)))
+    with pytest.raises(pytest.fail.Exception), use_products({dense: dense.xla_product()}):
+        dense(tf.ones((1, 3, D)))
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "replicated"])
+def test_nothing_is_kept_of_a_kernel_without_an_address(kind):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"]) if kind == "replicated" else tf.distribute.get_strategy()
+    with strategy.scope():
+        layer = Dense(71, dtype="bfloat16" if kind == "bfloat16" else "float32")
+        layer.build((None, D))
+    panels = KeptPanels([layer])
+    panels.refresh()
+    assert panels.of(layer) is None
+
+
+def test_under_mixed_precision_panels_have_the_dtype_of_the_products():
+    layer = Dense(71, dtype="mixed_bfloat16")
+    layer.build((None, D))
+    panels = KeptPanels([layer])
+    panels.refresh()
+    assert {array.dtype for array in panels.of(layer)} == {tf.bfloat16}
+    assert_kept(panels, layer)
+
+
+def test_the_address_is_that_of_the_value(dense):
+    variable = dense.kernel.value
+    assert address(value_of(variable)) == address(value_of(variable)) != address(tf.identity(variable) + 0.0)
+    assert address(None) is None
