@@ -85,8 +85,8 @@ CHANGES = {
     "assign_add": lambda kernel: lambda: kernel.value.assign_add(tf.ones_like(kernel)),
     "rows": lambda kernel: lambda: kernel.value[:2].assign(kernel.value[:2] + 1.0),
     "scattered": lambda kernel: lambda: kernel.value.scatter_nd_add([[1]], tf.ones((1, kernel.shape[1]))),
-    "in place": lambda kernel: lambda: tf.raw_ops.ResourceApplyGradientDescent(
-        var=kernel.value.handle, alpha=0.1, delta=tf.ones_like(kernel)
+    "in place": lambda kernel: (
+        lambda: tf.raw_ops.ResourceApplyGradientDescent(var=kernel.value.handle, alpha=0.1, delta=tf.ones_like(kernel))
     ),
     "adam": adam,
 }
