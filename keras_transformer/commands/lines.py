@@ -83,7 +83,7 @@ def open_output(path, *inputs):
         *inputs: paths of what is read meanwhile; None for standard input. The output may not be one of them.
     """
     for other in inputs:
-        if other is not None:
+        if other is not None and not Path(other).is_fifo():  # who writes to a pipe can be read once
             open_input(other).close()  # what cannot be read should not cost what is in `path`
     if path is not None:
         check_output(path, *inputs)
@@ -99,6 +99,8 @@ def open_output(path, *inputs):
 
 def check_output(path, *inputs):
     """An error where `path` could not be written, or is one of the inputs. Changes nothing."""
+    if Path(path).is_fifo():  # who reads there would take the end of this for the end of all
+        return
     existed = Path(path).exists()
     for other in inputs:
         if existed and _is_same_file(path, other):

@@ -2,7 +2,10 @@
 
 import gzip
 import io
+import os
+import queue
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -89,6 +92,27 @@ def test_standard_input_is_not_overwritten_either(tmp_path, monkeypatch):
         assert path.read_text() == "precious\n"
         with open_output(str(tmp_path / "other"), None):
             pass
+
+
+def test_pipes_with_a_name_are_opened_once(tmp_path):
+    """Who writes to one that is closed again gets an error, and who reads from one the end of what comes."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    for path in (source, target):
+        os.mkfifo(path)
+
+    def copy():
+        with open_output(target, source) as write:
+            write(f"{line}!" for line in read_lines(source))
+
+    results = [in_background(run) for run in (lambda: source.write_text("a\nb\n"), copy, target.read_text)]
+    assert [result.get(timeout=60) for result in results] == [4, None, "a!\nb!\n"]
+
+
+def in_background(function):
+    """A queue that gets what the function returns. Nobody waits for one that hangs."""
+    result = queue.Queue()
+    threading.Thread(target=lambda: result.put(function()), daemon=True).start()
+    return result
 
 
 def test_an_output_is_left_as_it_is_where_the_input_cannot_be_read(tmp_path):

@@ -48,10 +48,12 @@ def test_columns_stand_between_tabs_and_two_of_them_are_numbers():
     [
         ("a", ["source", "target"], "Line 2 must have 2 columns between TABs, source, target. Received: 1"),
         ("a\tb\tc", ["source", "target"], "Received: 3"),
-        ("a\twarm", ["text", "temperature"], "Line 2: `temperature` must be a number. Received: 'warm'"),
-        ("a\tnan", ["text", "temperature"], "Line 2: `temperature` must be a number. Received: 'nan'"),
-        ("a\t0.5", ["text", "seed"], "Line 2: `seed` must be an integer. Received: '0.5'"),
-        ("a\t" + "1" * 5000, ["text", "seed"], "Line 2: `seed` must be an integer. Received: '1{80}'"),
+        ("a\twarm", ["text", "temperature"], "Line 2: `temperature` must be a finite number. Received: 'warm'"),
+        ("a\tnan", ["text", "temperature"], "Line 2: `temperature` must be a finite number. Received: 'nan'"),
+        ("a\t0.5", ["text", "seed"], "Line 2: `seed` must be an integer of 64 bits. Received: '0.5'"),
+        ("a\t" + "1" * 5000, ["text", "seed"], "Line 2: `seed` must be an integer of 64 bits. Received: '1{80}'"),
+        ("a\t" + "1" * 400, ["text", "seed"], "Line 2: `seed` must be an integer of 64 bits. Received: '1{80}'"),
+        (f"a\t{2**63}", ["text", "seed"], f"Line 2: `seed` must be an integer of 64 bits. Received: '{2**63}'"),
     ],
 )
 def test_a_line_that_does_not_fit_the_columns_is_named(line, columns, message):
