@@ -61,7 +61,8 @@ class Translator:
         model: a `Transformer`.
         tokenizers: its `Tokenizers`.
         decode: the `DecodeConfig`.
-        xla: whether XLA compiles the search; None: for the shapes for which that pays, see `compilation.py`.
+        xla: whether XLA compiles the search; None: for the shapes for which that pays, see `compilation.py`. What is
+            compiled keeps a copy of the decoder's kernels and of the vocabulary.
     """
 
     def __init__(

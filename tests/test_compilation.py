@@ -44,6 +44,17 @@ def test_ids_are_padded_up_to_the_longest_that_there_can_be_and_longer_ones_not_
     assert [function(np.ones((1, width), np.int32)).shape[1] for width in (8, 9, 13, 15)] == [8, 13, 13, 15]
 
 
+def test_something_is_prepared_before_every_compiled_call_and_before_no_other(monkeypatch):
+    events = []
+    function = WhereItPays(lambda ids, compiled: ids + 1, prepare=lambda: events.append("prepared"))
+    take(1.0, monkeypatch)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 2.0)
+    for _ in range(5):
+        function(np.ones((2, 9), np.int32))
+        events.append("compiled" if function._compiled.experimental_get_tracing_count() else "not")
+    assert events == ["not"] * 3 + ["prepared", "compiled"] * 2
+
+
 def compiled_after(function, shape, most=99, ahead=0):
     """The number of calls before the first that is compiled."""
     ids = np.ones(shape, np.int32)

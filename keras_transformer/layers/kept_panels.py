@@ -8,52 +8,70 @@ until the weights change. So whoever searches again and again keeps them:
     panel_product(kernel, panels=panels.of(layer))      # in a program
 """
 
+import threading
+
+import keras
 import numpy as np
 import tensorflow as tf
+
+COMPARABLE = tf.float16, tf.float32, tf.float64  # NumPy sees where their numbers lie
 
 
 class KeptPanels:
     """The `xla_panels` of layers, cut again where a kernel has changed.
 
-    Whether it has, its address tells. Here the value that was cut is held, so nothing else is ever put into its memory,
+    Whether it has, its address tells. Here the value that was cut is held, so nothing else comes to lie in its memory,
     and TensorFlow writes into no memory that somebody holds beside the variable: what is assigned, or added, comes to
     lie elsewhere. Where no address is to be seen nothing is kept, and every search cuts for itself.
     """
 
     def __init__(self, layers):
         self._layers = tuple(layers)
-        self._cut = {}  # {layer: (the value of its kernel that was cut, its address)}
+        self._cut = {}  # {layer: the value of its kernel that was cut}
         self._panels = {}  # {layer: variables}
+        self._one_at_a_time = threading.Lock()
 
     def refresh(self):
         """Cuts the kernels that have changed. For whoever runs eagerly."""
-        for layer in self._layers:
-            value = value_of(layer.kernel.value)
-            place, (_, place_of_cut) = address(value), self._cut.get(layer, (None, None))
-            if place == place_of_cut:
-                continue
-            if layer in self._panels:
-                for variable, array in zip(self._panels[layer], layer.xla_panels(), strict=True):
-                    variable.assign(array)
-            else:
-                self._panels[layer] = tuple(tf.Variable(array, trainable=False) for array in layer.xla_panels())
-            self._cut[layer] = value, place
+        with self._one_at_a_time:
+            for layer in self._layers:
+                place = address(value_of(layer.kernel))
+                if place is None and layer not in self._panels:
+                    continue
+                if place is None or place != address(self._cut.get(layer)):
+                    self._cut_again(layer)
 
     def of(self, layer):
         """The panels of a layer, or None where none are kept. -> arrays of (P, D, columns)"""
         kept = self._panels.get(layer)
         return kept and tuple(variable.value() for variable in kept)
 
+    def _cut_again(self, layer):
+        self._cut[layer] = value_of(layer.kernel, for_long=True)
+        panels = layer.xla_panels()
+        if layer not in self._panels:
+            self._panels[layer] = tuple(tf.Variable(array, trainable=False) for array in panels)
+        else:
+            for variable, array in zip(self._panels[layer], panels, strict=True):
+                variable.assign(array)
 
-def value_of(variable):
-    """The value of a variable as it lies in memory, or None where a strategy keeps several."""
-    if isinstance(variable, tf.distribute.DistributedValues):
+
+def value_of(kernel, for_long=False):
+    """The value of a variable as it lies in memory; None of what is no variable, or several of a strategy's.
+
+    A variable whose rows have been written to one by one copies itself for whoever reads it, until it is told that
+    somebody will hold the value `for_long`.
+    """
+    variable = kernel.value if isinstance(kernel, keras.Variable) else None
+    if variable is None or isinstance(variable, tf.distribute.DistributedValues):
         return None
+    if for_long:
+        tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)  # `value()` takes twice as long
 
 
 def address(value):
-    """Where the numbers of an eager tensor lie. None: of nothing, on a GPU, of a dtype that NumPy does not have."""
-    if value is None or "CPU" not in value.device or value.dtype == tf.bfloat16:
+    """Where the numbers of an eager tensor lie, or None: of nothing, on a GPU, of a dtype that NumPy does not have."""
+    if value is None or "CPU" not in value.device or value.dtype not in COMPARABLE:
         return None
     return np.asarray(memoryview(value)).ctypes.data

@@ -1,3 +1,6 @@
+import contextlib
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -73,6 +76,15 @@ def test_only_a_kernel_that_has_changed_is_cut_again(dense, vocabulary, cut):
     assert_kept(panels, dense, vocabulary)
 
 
+def test_a_kernel_of_which_rows_were_written_is_cut_once_more_and_no_more(vocabulary, cut):
+    panels = KeptPanels([vocabulary])
+    for times in (1, 2, 3):
+        panels.refresh()
+        panels.refresh()
+        assert cut == [vocabulary] * times
+        vocabulary.embeddings.value.scatter_nd_add([[1]], tf.ones((1, D)))  # from here on reading copies
+
+
 def adam(kernel):
     """As `fit` changes weights."""
     optimizer = keras.optimizers.Adam(0.1)
@@ -130,10 +142,10 @@ def test_a_program_has_the_panels_of_today(dense):
     assert program.experimental_get_tracing_count() == 1
 
 
-def test_a_program_does_not_cut_what_is_kept(dense, cut, monkeypatch):
+def test_a_product_does_not_cut_what_is_kept(dense, monkeypatch):
     panels = KeptPanels([dense])
     panels.refresh()
-    monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("cut in a program"))
+    monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("cut again"))
     with use_products({dense: dense.xla_product(panels.of(dense))}):
         dense(tf.ones((1, 3, D)))
     with pytest.raises(pytest.fail.Exception), use_products({dense: dense.xla_product()}):
@@ -160,7 +172,43 @@ def test_under_mixed_precision_panels_have_the_dtype_of_the_products():
     assert_kept(panels, layer)
 
 
+def test_two_threads_that_begin_at_once_make_the_same_panels(dense, monkeypatch):
+    original, together = Dense.xla_panels, threading.Barrier(2)
+
+    def slowly(layer):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(timeout=0.5)  # for the other one, were it here as well
+        return original(layer)
+
+    monkeypatch.setattr(Dense, "xla_panels", slowly)
+    panels, seen = KeptPanels([dense]), []
+
+    def begin():
+        panels.refresh()
+        seen.append(panels._panels[dense])
+
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen[0] is seen[1]
+
+
+def test_a_kernel_that_is_no_variable_is_not_kept(dense, rng):
+    """Of a layer with LoRA it is a sum. One that was kept before gets what it has become."""
+    before, after = KeptPanels([dense]), KeptPanels([dense])
+    before.refresh()
+    dense.enable_lora(2)
+    for _ in range(2):
+        dense.lora_kernel_b.assign(rng.normal(size=dense.lora_kernel_b.shape))
+        for panels in (before, after):
+            panels.refresh()
+        assert_kept(before, dense)
+        assert after.of(dense) is None
+
+
 def test_the_address_is_that_of_the_value(dense):
-    variable = dense.kernel.value
-    assert address(value_of(variable)) == address(value_of(variable)) != address(tf.identity(variable) + 0.0)
+    values = [value_of(dense.kernel) for _ in range(2)]
+    assert address(values[0]) == address(values[1]) != address(tf.identity(dense.kernel) + 0.0)
     assert address(None) is None
