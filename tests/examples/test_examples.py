@@ -25,9 +25,9 @@ def readme(folder):
 
 
 def commands(text):
-    """The lines of the shell blocks."""
+    """The lines of the shell blocks; one that ends with a backslash goes on in the next."""
     blocks = re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.split("\n") if line.strip()]
+    return [line for block in blocks for line in block.replace("\\\n", "").split("\n") if line.strip()]
 
 
 def flat(corpus):
