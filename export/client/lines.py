@@ -64,8 +64,9 @@ def _value(name, value, number):
         found = NUMBERS[name](value)
     except ValueError:
         found = math.nan
-    if not -(2**63) <= found < 2**63:  # neither is NaN
-        kind = "an integer of 64 bits" if NUMBERS[name] is int else "a finite number"
+    is_integer = NUMBERS[name] is int
+    if not (-(2**63) <= found < 2**63 if is_integer else math.isfinite(found)):
+        kind = "an integer of 64 bits" if is_integer else "a finite number"
         raise ValueError(f"Line {number}: `{name}` must be {kind}. Received: {value[:80]!r}.")
     return found
 

@@ -39,8 +39,9 @@ def test_a_line_is_a_row_and_a_single_column_has_its_tabs():
 
 
 def test_columns_stand_between_tabs_and_two_of_them_are_numbers():
-    found = rows("a b\t0.5\t7", "\t1\t-1", columns=["text", "temperature", "seed"])
-    assert found == [{"text": "a b", "temperature": 0.5, "seed": 7}, {"text": "", "temperature": 1.0, "seed": -1}]
+    least = -(2**63)
+    found = rows("a b\t0.5\t7", f"\t1e30\t{least}", columns=["text", "temperature", "seed"])
+    assert found == [{"text": "a b", "temperature": 0.5, "seed": 7}, {"text": "", "temperature": 1e30, "seed": least}]
 
 
 @pytest.mark.parametrize(
