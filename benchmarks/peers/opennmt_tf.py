@@ -1,6 +1,6 @@
 """The works by OpenNMT-tf: a Transformer of the same sizes with random weights, float32, two threads.
 
-    python3.11 -m venv onmt && onmt/bin/pip install OpenNMT-tf==2.32.0      # which brings TensorFlow 2.13
+    python3.11 -m venv onmt && onmt/bin/pip install OpenNMT-tf==2.32.0 tensorflow==2.13.1
     python benchmarks/training.py --peer "OpenNMT-tf=onmt/bin/python benchmarks/peers/opennmt_tf.py {work}"
     python benchmarks/decoding.py --how saved_model --work D1 D2 --peer "OpenNMT-tf=... opennmt_tf.py {work}"
 
