@@ -3,9 +3,9 @@
 python benchmarks/products.py                                        # T1 T2
 python benchmarks/training.py --peer "its products alone=python benchmarks/products.py --work {work}"
 
-All products of forward, and the gradients of both sides of each, made as the model makes them, in one program of
-XLA's. No layer waits for another one. What the step takes longer is the rest of it; what XLA's products do not reach
-of the machine is in both.
+All products of forward, and the gradients of both sides of each, made as a step on a CPU makes them: in one program of
+XLA's, but for the gradients of kernels, which TensorFlow makes. No layer waits for another one. What the step takes
+longer is the rest of it; what these products do not reach of the machine is in both.
 """
 
 import os
@@ -22,7 +22,7 @@ import works
 
 from keras_transformer import Transformer
 from keras_transformer.data.prefetch import keep_freed_memory
-from keras_transformer.layers.dense import narrowing_product
+from keras_transformer.layers.gradients import key_product, value_product
 
 
 class Product(NamedTuple):
@@ -31,6 +31,7 @@ class Product(NamedTuple):
     function: Callable
     left: tf.Tensor
     right: tf.Tensor
+    right_is_kernel: bool = False
 
 
 def forward_products(work, sizes) -> Iterator[Product]:
@@ -40,32 +41,54 @@ def forward_products(work, sizes) -> Iterator[Product]:
     model = Transformer(**sizes)
     config, heads = model.config, (batch, model.config.num_heads)
     for kernel in (v.value for v in model.trainable_variables if v.path.endswith("/kernel")):
-        depth, columns = kernel.shape
-        yield Product(narrowing_product if depth > columns else tf.matmul, normal(batch * length, depth), kernel)
+        yield Product(tf.matmul, normal(batch * length, kernel.shape[0]), kernel, right_is_kernel=True)
     for _ in range(config.num_encoder_layers + 2 * config.num_decoder_layers):
-        keys = normal(*heads, length, config.key_width)
-        yield Product(partial(tf.matmul, transpose_b=True), normal(*heads, length, config.key_width), keys)
-        yield Product(tf.matmul, normal(*heads, length, length), normal(*heads, length, config.value_width))
-    vocabulary = model.output_embedding.embeddings.value
-    yield Product(partial(tf.matmul, transpose_b=True), normal(batch * length, config.d_model), vocabulary)
+        yield Product(key_product, normal(*heads, length, config.key_width), normal(*heads, length, config.key_width))
+        yield Product(value_product, normal(*heads, length, length), normal(*heads, length, config.value_width))
+    vocabulary, rows = model.output_embedding.embeddings.value, normal(batch * length, config.d_model)
+    yield Product(partial(tf.matmul, transpose_b=True), rows, vocabulary, right_is_kernel=True)
 
 
 def normal(*shape):
     return tf.random.normal(shape)
 
 
-def program(products):
-    """The function that makes them all. -> results, their gradients by both sides, where the results stand for dy"""
+def passes(products):
+    """XLA's program. -> results, and their gradients by the left sides, and by the right ones that are no kernels
+
+    The results stand for their own gradients.
+    """
 
     @tf.function(jit_compile=True, autograph=False)
-    def step():
-        operands = [(tf.identity(left), tf.identity(right)) for _, left, right in products]
+    def both_passes():
+        operands = [(tf.identity(product.left), tf.identity(product.right)) for product in products]
         with tf.GradientTape() as tape:
             tape.watch(operands)
             results = [product.function(*pair) for product, pair in zip(products, operands, strict=True)]
-        return results, tape.gradient(results, operands, output_gradients=results)
+        sources = [pair[: 2 - product.right_is_kernel] for product, pair in zip(products, operands, strict=True)]
+        return results, tape.gradient(results, sources, output_gradients=results)
+
+    return both_passes
+
+
+def program(products):
+    """The function that makes them all. -> results, their gradients by both sides"""
+    both_passes = passes(products)
+
+    @tf.function(autograph=False)
+    def step():
+        results, gradients = both_passes()
+        kernels = [of_kernel(*pair) if pair[0].right_is_kernel else () for pair in zip(products, results, strict=True)]
+        return results, [(*sides, *kernel) for sides, kernel in zip(gradients, kernels, strict=True)]
 
     return step
+
+
+def of_kernel(product, dy):
+    """The gradient by the right side of a product whose result has the gradient `dy`, in a list."""
+    transposed = product.function is not tf.matmul
+    left, right = (dy, product.left) if transposed else (product.left, dy)
+    return [tf.matmul(left, right, transpose_a=True)]
 
 
 def steps(work, sizes):

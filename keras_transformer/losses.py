@@ -1,6 +1,7 @@
 """Cross-entropy with label smoothing, Section 5.4."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.masks import PAD_ID
@@ -10,16 +11,34 @@ def cross_entropies(labels, logits, label_smoothing):
     """The smoothed loss and the true negative log-likelihood of every label, in nats. (B, T), (B, T, V) -> 2 x (B, T)
 
     The smoothed target is (1 - epsilon) one-hot + epsilon / V uniform. Its cross-entropy needs three numbers a
-    position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made.
+    position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made. The
+    gradient, softmax - target, is written out, so that of the forward pass nothing of that size but the logits is kept.
     """
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
-    normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
-    labels = ops.expand_dims(ops.cast(labels, "int32"), -1)
-    nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels, axis=-1), -1)
-    if not label_smoothing:
-        return nll, nll
-    uniform = normaliser - ops.mean(logits, axis=-1)  # cross-entropy against 1 / V everywhere
-    return (1.0 - label_smoothing) * nll + label_smoothing * uniform, nll
+    labels = ops.cast(labels, "int32")
+
+    @tf.custom_gradient
+    def losses(logits):
+        normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
+        nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
+        smoothed = nll
+        if label_smoothing:
+            uniform = normaliser - ops.mean(logits, axis=-1)  # cross-entropy against 1 / V everywhere
+            smoothed = (1.0 - label_smoothing) * nll + label_smoothing * uniform
+
+        def gradient(d_smoothed, d_nll):
+            num_ids = logits.shape[-1]
+            d_logits = ops.exp(logits - normaliser[..., None]) * (d_smoothed + d_nll)[..., None]
+            if label_smoothing:
+                d_logits -= (label_smoothing / num_ids * d_smoothed)[..., None]
+            d_label = tf.reshape((1.0 - label_smoothing) * d_smoothed + d_nll, (-1,))
+            places = tf.stack([tf.range(tf.size(labels)), tf.reshape(labels, (-1,))], axis=1)
+            d_rows = tf.tensor_scatter_nd_sub(tf.reshape(d_logits, (-1, num_ids)), places, d_label)
+            return tf.reshape(d_rows, tf.shape(logits))
+
+        return (smoothed, nll), gradient
+
+    return losses(logits)
 
 
 def token_weights(labels, sample_weight=None):

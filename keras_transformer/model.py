@@ -25,7 +25,7 @@ from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.cache import KINDS, KVCache
-from keras_transformer.layers.dense import LayerNormalization
+from keras_transformer.layers.dense import Dense, LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.kept_panels import KeptPanels
@@ -199,6 +199,15 @@ class Transformer(keras.Model):
         if loop == "graph":
             return {layer: layer.graph_product() for layer in self._layers_of_step()}
         return {layer: layer.xla_product(panels and panels.of(layer)) for layer in self._layers_of_step()}
+
+    def factor_products(self, left_out):
+        """How layers multiply in a training step that makes the gradients of kernels after the backward pass.
+
+        `left_out` is the list where the backward pass notes them (layers/gradients.py). -> {layer: product}
+        """
+        layers = [self.output_embedding, *(layer for layer in self._flatten_layers() if isinstance(layer, Dense))]
+        trainable = {id(variable) for variable in self.trainable_variables}
+        return {layer: layer.factor_product(left_out) for layer in layers if id(layer.kernel) in trainable}
 
     def keep_panels(self):
         """For who searches by XLA again and again; the weights may change meanwhile. -> KeptPanels"""

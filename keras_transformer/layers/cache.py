@@ -12,6 +12,8 @@ from typing import NamedTuple, Self
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.layers.gradients import key_product, value_product
+
 
 class KVCache(NamedTuple):
     """The projected keys and values of a sequence. This kind is plain: `key` and `value` are what attention makes."""
@@ -42,11 +44,11 @@ class KVCache(NamedTuple):
 
     def dot_product(self, query):
         """Q K^T. (B, H, T, d_k) -> (B, H, T, S)"""
-        return tf.matmul(query, self.key, transpose_b=True)
+        return key_product(query, self.key)
 
     def weighted_sum(self, weights):
         """Of the values. (B, H, T, S) -> (B, H, T, d_v)"""
-        return tf.matmul(weights, self.value)
+        return value_product(weights, self.value)
 
     @property
     def key_by_position(self):

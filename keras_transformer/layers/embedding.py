@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
+from keras_transformer.layers.gradients import factor_product
 from keras_transformer.layers.products import (
     graph_panel_product,
     left_product,
@@ -87,6 +88,9 @@ class TokenEmbedding(keras.layers.Layer):
 
     def turned_product(self):
         return turned_product(self._cast_kernel())
+
+    def factor_product(self, left_out):
+        return factor_product(self.kernel, self._cast_kernel(), left_out, transposed=True)
 
     def _cast_kernel(self):
         return ops.cast(self.embeddings, self.compute_dtype)

@@ -46,9 +46,12 @@ def use_products(products):
         _products.reset(token)
 
 
-def product(layer, rows, kernel, transposed=False):
-    """rows x kernel, by the `Product` of the layer where it has one. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
-    multiply = _products.get().get(layer) or plain_product(kernel, transposed)
+def product(layer, rows, kernel, transposed=False, *, otherwise=None):
+    """rows x kernel, by the `Product` of the layer where it has one, or else as `otherwise` makes it of the kernel.
+
+    (R, D), (D, N) or transposed (N, D) -> (R, N)
+    """
+    multiply = _products.get().get(layer) or (otherwise or plain_product)(kernel, transposed)
     return multiply(rows)
 
 

@@ -11,6 +11,7 @@ from tensorflow.python.framework import op_def_registry
 
 from export.contents import operations
 from export.module import Limits, ServingTranslator
+from export.saved_model import write
 from keras_transformer import Transformer
 from keras_transformer.config import DecodeConfig
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
@@ -249,7 +250,7 @@ def test_two_vocabularies_and_learned_positions(tmp_path):
     translator = Translator(model, tokenizers, DecodeConfig(beam_width=3, extra_length=5))
     served = ServingTranslator(translator)
     texts = [*SENTENCES, "", "the dog sees " * 50]
-    tf.saved_model.save(served, str(tmp_path), signatures=served.signatures())
+    write(served, tmp_path)
     loaded = tf.saved_model.load(str(tmp_path))
     answer = loaded.signatures["translate_nbest"](text=strings(texts))
     for found, scores, expected in zip(
@@ -270,7 +271,7 @@ def test_limits_that_leave_nothing_are_refused():
 
 def test_the_signature_of_xla_translates_alike_and_only_it_is_compiled(translator, tmp_path):
     served = ServingTranslator(translator, xla=True)
-    tf.saved_model.save(served, str(tmp_path), signatures=served.signatures())
+    write(served, tmp_path)
     loaded = tf.saved_model.load(str(tmp_path))
     texts = strings([*SENTENCES, "", "the dog " * 40])
     plain, compiled = (loaded.signatures[name](text=texts) for name in ("serving_default", "translate_xla"))

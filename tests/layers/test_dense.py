@@ -1,7 +1,5 @@
 """The dense layer and the layer normalisation do what Keras's do, in fewer operations."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -69,37 +67,6 @@ def test_its_gradients_in_training_equal_those_of_keras(name, shape, dtype, xla)
     tolerance = {"float64": 1e-12, "float32": 1e-5}.get(dtype, 5e-2)
     for got, expected in zip(*gradients, strict=True):
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("inputs, units", [(16, 64), (64, 16)])
-def test_xla_makes_the_gradient_of_a_kernel_with_the_narrower_operand_on_the_left(inputs, units):
-    layer = Dense(units, use_bias=False)
-    layer.build((None, inputs))
-    kernel = layer.kernel.value
-
-    @tf.function(jit_compile=True, autograph=False)
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(layer(x, training=True)))
-        return tape.gradient(loss, kernel)
-
-    program = gradient.experimental_get_compiler_ir(tf.ones((32, inputs)))("optimized_hlo")
-    products = re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program)
-    assert products == [f"f32[32,{units}]", "f32[16,64]"]
-
-
-def test_a_gradient_without_xla_has_nothing_of_xla():
-    layer = Dense(16)
-    layer.build((None, 64))
-
-    @tf.function(autograph=False)
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(x, training=True))
-        return tape.gradient(loss, layer.kernel.value)
-
-    operations = gradient.get_concrete_function(tf.ones((32, 64))).graph.get_operations()
-    assert not [operation.type for operation in operations if operation.type.startswith("Xla")]
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -160,7 +160,7 @@ def test_the_optimizer_has_the_schedule_of_the_configuration():
 def test_the_step_is_traced_once_whatever_the_shapes():
     batches = random_batches(2) + random_batches(2, source_length=11, target_length=3)
     _, _, trainee = run(batches, xla=True)
-    assert trainee._sums[0].experimental_get_tracing_count() == 1
+    assert trainee._passes[0].experimental_get_tracing_count() == 1
 
 
 def test_warming_up_changes_nothing():

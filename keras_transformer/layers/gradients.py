@@ -1,0 +1,155 @@
+"""Gradients that a program of XLA's on a CPU makes slowly, made in another way.
+
+    on_every_row                 of a vector that is added to every row: a sum over rows, as a product with ones
+    trained_product              of a kernel that narrows: the narrower operand is the one that is rearranged
+    key_product, value_product   of keys and values: what XLA would rearrange number by number is transposed before
+    factored_gradients           of all kernels: not made by XLA at all, but handed over as the factors of a product
+
+The last one is for a training step that is more than its program of XLA's. The gradient of a kernel is rows^T dy, which
+TensorFlow multiplies at 390 to 450 GFLOP/s where XLA does at 200 to 370 (docs/log.md). So there layers multiply by
+products that leave out the gradient of their kernel:
+
+    left_out = []
+    with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out)}):      # XLA
+        loss = ...
+    factored = factored_gradients(tape, loss, variables, left_out)
+    ...
+    gradients = multiplied(factored, variables)                                                 # TensorFlow
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from keras_transformer.layers.products import Product, plain_product
+
+
+def in_xla():
+    """Whether what is traced here will be compiled by XLA."""
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def on_every_row(vector, x):
+    """`vector` as many times as `x` has rows. (D,), (..., D) -> (..., D)
+
+    The gradient, a sum over all rows, is a product with ones: XLA's own sum takes 4 ms for (32, 32, 512), the product
+    0.1 ms. Eight rows of ones, because XLA would make a loop again of the product with one.
+    """
+
+    @tf.custom_gradient
+    def broadcast(vector):
+        def gradient(dy):
+            rows = tf.reshape(dy, (-1, dy.shape[-1]))
+            return tf.matmul(tf.ones((8, tf.shape(rows)[0]), rows.dtype), rows)[0]
+
+        return tf.broadcast_to(vector, tf.shape(x)), gradient
+
+    return broadcast(vector)
+
+
+def trained_product(kernel, transposed=False) -> Product:
+    """`plain_product` for a program of XLA's that makes the kernel's gradient itself.
+
+    Of rows^T dy XLA rearranges the left operand number by number. Made as (dy^T rows)^T that is the narrower one where
+    the kernel has fewer columns than rows, and the product takes two thirds of the time for (1280, 1024) and
+    (1280, 256). The barrier keeps XLA from turning it back.
+    """
+    if transposed or kernel.shape[0] <= kernel.shape[1]:
+        return plain_product(kernel, transposed)
+
+    @tf.custom_gradient
+    def multiply(rows, kernel):
+        def gradient(dy):
+            turned = _barrier(tf.matmul(dy, rows, transpose_a=True))
+            return tf.matmul(dy, kernel, transpose_b=True), tf.transpose(turned)
+
+        return tf.matmul(rows, kernel), gradient
+
+    return lambda rows: multiply(rows, kernel)
+
+
+def key_product(query, key):
+    """Q K^T of every head. (B, H, T, K), (B, H, S, K) -> (B, H, T, S)"""
+    if not in_xla():
+        return tf.matmul(query, key, transpose_b=True)
+
+    @tf.custom_gradient
+    def multiply(query, key):
+        def gradient(dy):
+            return tf.matmul(dy, key), tf.matmul(_heads_turned(dy), query)
+
+        return tf.matmul(query, key, transpose_b=True), gradient
+
+    return multiply(query, key)
+
+
+def value_product(weights, value):
+    """Sums of the values of every head. (B, H, T, S), (B, H, S, K) -> (B, H, T, K)"""
+    if not in_xla():
+        return tf.matmul(weights, value)
+
+    @tf.custom_gradient
+    def multiply(weights, value):
+        def gradient(dy):
+            return tf.matmul(dy, value, transpose_b=True), tf.matmul(_heads_turned(weights), dy)
+
+        return tf.matmul(weights, value), gradient
+
+    return multiply(weights, value)
+
+
+class Factors(NamedTuple):
+    """What a gradient is the product of: left^T right."""
+
+    left: tf.Tensor  # (R, D)
+    right: tf.Tensor  # (R, N)
+
+
+class FactoredGradients(NamedTuple):
+    """Gradients of variables, by their places: what was made, to which is added what was left out."""
+
+    made: dict[int, tf.Tensor]
+    left_out: dict[int, list[Factors]]
+
+
+def factor_product(variable, kernel, left_out, transposed=False) -> Product:
+    """By a kernel as it lies, the value of a `variable`, whose gradient is not made: `left_out` gets its factors."""
+
+    @tf.custom_gradient
+    def multiply(rows, kernel):
+        def gradient(dy):
+            left_out.append((variable, Factors(dy, rows) if transposed else Factors(rows, dy)))
+            return tf.matmul(dy, kernel, transpose_b=not transposed), None
+
+        return tf.matmul(rows, kernel, transpose_b=transposed), gradient
+
+    return lambda rows: multiply(rows, kernel)
+
+
+def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
+    """The gradients by `variables`, as far as the products that are noted in `left_out` have not left them out."""
+    by_variable = tape.gradient(loss, [variable.value for variable in variables])
+    made = {place: tf.convert_to_tensor(x) for place, x in enumerate(by_variable) if x is not None}
+    places, by_place = {id(variable): place for place, variable in enumerate(variables)}, {}
+    for variable, factors in left_out:
+        by_place.setdefault(places[id(variable)], []).append(factors)
+    return FactoredGradients(made, by_place)
+
+
+def multiplied(gradients: FactoredGradients, variables):
+    """All of them, in the order of `variables`."""
+    parts = {place: [gradient] for place, gradient in gradients.made.items()}
+    for place, pairs in gradients.left_out.items():
+        parts.setdefault(place, []).extend(tf.matmul(*factors, transpose_a=True) for factors in pairs)
+    return [tf.add_n([tf.cast(part, v.dtype) for part in parts[place]]) for place, v in enumerate(variables)]
+
+
+def _barrier(x):
+    return xla.optimization_barrier(x)[0]
+
+
+def _heads_turned(x):
+    """(B, H, T, S) -> (B, H, S, T), before what reads it."""
+    return _barrier(tf.transpose(x, (0, 1, 3, 2)))

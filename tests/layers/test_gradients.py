@@ -1,0 +1,162 @@
+"""Gradients that are made in another way are the gradients, and XLA gets the program that they are for."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import Transformer
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.gradients import factored_gradients, key_product, multiplied, value_product
+from keras_transformer.layers.products import use_products
+
+SIZES = dict(d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=2, dropout=0.0)
+
+
+def gradients(model, inputs, weights, *, factored, xla):
+    """Of a weighted sum of all logits, by all variables, and of how many of them XLA got to make nothing."""
+    variables, left_out = model.trainable_variables, []
+
+    @tf.function(jit_compile=xla, autograph=False)
+    def passes():
+        with tf.GradientTape() as tape, use_products(model.factor_products(left_out) if factored else {}):
+            loss = tf.reduce_sum(model(inputs, training=True) * weights)
+        return factored_gradients(tape, loss, variables, left_out)
+
+    handed_over = passes()
+    return multiplied(handed_over, variables), len(variables) - len(handed_over.made)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("tied_embeddings", ["all", "target", "none"])
+def test_factors_multiplied_are_the_gradients(rng, tied_embeddings, xla):
+    model = Transformer(53, tied_embeddings=tied_embeddings, **SIZES)
+    inputs = tuple(tf.constant(rng.integers(1, 53, size=(3, length)), tf.int32) for length in (7, 5))
+    weights = tf.constant(rng.normal(size=(3, 5, 53)), tf.float32)
+    expected, none = gradients(model, inputs, weights, factored=False, xla=xla)
+    got, left_out = gradients(model, inputs, weights, factored=True, xla=xla)
+    assert none == 0
+    of_step, of_projections = 8 * 2, 4 + 2 + 2 * 2  # kernels: decoder but for the memory's; encoder, and the memory's
+    assert left_out == of_step + of_projections + (tied_embeddings == "none")  # a tied one has the embedding's, too
+    for variable, a, b in zip(model.trainable_variables, got, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max(), err_msg=variable.path)
+
+
+def test_a_frozen_kernel_has_no_factors(rng):
+    model = Transformer(53, **SIZES)
+    model.encoder[0].trainable = model.target_embedding.trainable = False
+    inputs = tuple(tf.constant(rng.integers(1, 53, size=(3, length)), tf.int32) for length in (7, 5))
+    weights = tf.constant(rng.normal(size=(3, 5, 53)), tf.float32)
+    expected, _ = gradients(model, inputs, weights, factored=False, xla=False)
+    got, left_out = gradients(model, inputs, weights, factored=True, xla=False)
+    assert left_out == 2 * (8 + 2)
+    for variable, a, b in zip(model.trainable_variables, got, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max(), err_msg=variable.path)
+
+
+def test_a_kernel_that_multiplies_twice_has_both_gradients(rng):
+    layer, embedding = Dense(6, use_bias=False), TokenEmbedding(9, 6)
+    layer.build((None, 6))
+    embedding.build((None,))
+    x = tf.constant(rng.normal(size=(4, 6)), tf.float32)
+
+    def gradients(layers):
+        left_out = []
+        with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out) for layer in layers}):
+            y = layer(x)
+            logits = embedding.logits((y * layer(x) + layer(y))[None])
+            loss = tf.reduce_sum(tf.square(logits)) + tf.reduce_sum(embedding.logits(y[None]))
+        variables = [layer.kernel, embedding.kernel]
+        factored = factored_gradients(tape, loss, variables, left_out)
+        return multiplied(factored, variables), len(left_out)
+
+    got, num_left_out = gradients([layer, embedding])
+    expected, none = gradients([])
+    assert (num_left_out, none) == (5, 0)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
+
+
+def test_gradients_of_half_precision_are_those_of_the_variables(rng):
+    model = Transformer(53, dtype="mixed_bfloat16", **SIZES)
+    inputs = tuple(tf.constant(rng.integers(1, 53, size=(3, length)), tf.int32) for length in (7, 5))
+    weights = tf.constant(rng.normal(size=(3, 5, 53)), tf.float32)
+    expected, _ = gradients(model, inputs, weights, factored=False, xla=True)
+    got, _ = gradients(model, inputs, weights, factored=True, xla=True)
+    for variable, a, b in zip(model.trainable_variables, got, expected, strict=True):
+        assert a.dtype == variable.dtype == "float32"
+        np.testing.assert_allclose(a, b, atol=3e-2 * np.abs(b).max(), err_msg=variable.path)
+
+
+@pytest.mark.parametrize("product", [key_product, value_product])
+def test_products_of_heads_have_their_gradients(rng, product):
+    second = {key_product: (2, 3, 7, 8), value_product: (2, 3, 8, 4)}[product]
+    operands = [tf.constant(rng.normal(size=shape)) for shape in ((2, 3, 5, 8), second)]
+    plain = {key_product: lambda a, b: tf.matmul(a, b, transpose_b=True), value_product: tf.matmul}[product]
+    weights = rng.normal(size=plain(*operands).shape)
+
+    def run(function, xla):
+        @tf.function(jit_compile=xla, autograph=False)
+        def result_and_gradients():
+            with tf.GradientTape() as tape:
+                tape.watch(operands)
+                y = function(*operands)
+            return y, *tape.gradient(y, operands, output_gradients=weights)
+
+        return result_and_gradients()
+
+    for xla in (False, True):
+        for got, expected in zip(run(product, xla), run(plain, False), strict=True):
+            np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("inputs, units", [(16, 64), (64, 16)])
+def test_xla_makes_the_gradient_of_a_kernel_with_the_narrower_operand_on_the_left(inputs, units):
+    layer = Dense(units, use_bias=False)
+    layer.build((None, inputs))
+    kernel = layer.kernel.value
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(x, training=True)))
+        return tape.gradient(loss, kernel)
+
+    program = gradient.experimental_get_compiler_ir(tf.ones((32, inputs)))("optimized_hlo")
+    products = re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program)
+    assert products == [f"f32[32,{units}]", "f32[16,64]"]
+
+
+def test_xla_transposes_what_stands_on_the_left_of_the_gradients_of_keys_and_values():
+    @tf.function(jit_compile=True, autograph=False)
+    def gradients(query, key, value):
+        with tf.GradientTape() as tape:
+            tape.watch((key, value))
+            loss = tf.reduce_sum(tf.square(value_product(key_product(query, key), value)))
+        return tape.gradient(loss, (key, value))
+
+    program = gradients.experimental_get_compiler_ir(*3 * [tf.ones((2, 2, 5, 4))])("optimized_hlo")
+    contracted = re.findall(r" dot\(.*lhs_contracting_dims=\{(\d)\}", program)
+    assert len(contracted) >= 5 and set(contracted) == {"3"}
+
+
+def test_a_gradient_without_xla_has_nothing_of_xla():
+    layer = Dense(16)
+    layer.build((None, 64))
+
+    @tf.function(autograph=False)
+    def gradients(x, heads):
+        with tf.GradientTape() as tape:
+            tape.watch(heads)
+            sums = (
+                tf.reduce_sum(layer(x, training=True)),
+                tf.reduce_sum(value_product(key_product(heads, heads), heads)),
+            )
+        return tape.gradient(sums, [layer.kernel.value, heads])
+
+    function = gradients.get_concrete_function(tf.ones((32, 64)), tf.ones((2, 2, 5, 64)))
+    kinds = {operation.type for operation in function.graph.get_operations()}
+    assert {"MatMul", "BatchMatMulV2"} <= kinds
+    assert not [kind for kind in kinds if kind.startswith("Xla")]
