@@ -74,10 +74,7 @@ def write(served, folder: Path):
     """The SavedModel of a `ServingTranslator`."""
     import tensorflow as tf
 
-    without_gradients = tf.saved_model.SaveOptions(
-        experimental_custom_gradients=False
-    )  # which have operations of XLA's
-    tf.saved_model.save(served, str(folder), signatures=served.signatures(), options=without_gradients)
+    tf.saved_model.save(served, str(folder), signatures=served.signatures())
     forbidden = [name for name in operations(folder) if name.startswith("Xla") or "PyFunc" in name]
     if forbidden:
         raise ExportError(f"A server has no such operations: {', '.join(forbidden)}.")

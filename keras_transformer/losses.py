@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.layers.gradients import with_gradient
 from keras_transformer.layers.masks import PAD_ID
 
 
@@ -16,8 +17,9 @@ def cross_entropies(labels, logits, label_smoothing):
     """
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     labels = ops.cast(labels, "int32")
+    labels = ops.where(labels < 0, labels + ops.shape(logits)[-1], labels)  # whoever ignores -1 by a weight of 0
 
-    @tf.custom_gradient
+    @with_gradient
     def losses(logits):
         normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
         nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
@@ -27,14 +29,14 @@ def cross_entropies(labels, logits, label_smoothing):
             smoothed = (1.0 - label_smoothing) * nll + label_smoothing * uniform
 
         def gradient(d_smoothed, d_nll):
-            num_ids = logits.shape[-1]
+            num_ids = tf.shape(logits)[-1]
             d_logits = ops.exp(logits - normaliser[..., None]) * (d_smoothed + d_nll)[..., None]
             if label_smoothing:
-                d_logits -= (label_smoothing / num_ids * d_smoothed)[..., None]
+                d_logits -= (label_smoothing / tf.cast(num_ids, logits.dtype) * d_smoothed)[..., None]
             d_label = tf.reshape((1.0 - label_smoothing) * d_smoothed + d_nll, (-1,))
             places = tf.stack([tf.range(tf.size(labels)), tf.reshape(labels, (-1,))], axis=1)
             d_rows = tf.tensor_scatter_nd_sub(tf.reshape(d_logits, (-1, num_ids)), places, d_label)
-            return tf.reshape(d_rows, tf.shape(logits))
+            return [tf.reshape(d_rows, tf.shape(logits))]
 
         return (smoothed, nll), gradient
 

@@ -20,7 +20,7 @@ ALLOWED = {
     "recipes": ["config", "presets"],
     "layers": ["config"],
     "model": ["layers", "config", "presets"],
-    "losses": ["layers.masks"],
+    "losses": ["layers.masks", "layers.gradients"],
     "metrics": ["layers.masks", "losses"],
     "schedule": [],
     "files": [],

@@ -17,10 +17,13 @@ products that leave out the gradient of their kernel:
     gradients = multiplied(factored, variables)                                                 # TensorFlow
 """
 
+import functools
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.eager import record
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from keras_transformer.layers.products import Product, plain_product
@@ -31,6 +34,32 @@ def in_xla():
     return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
+def with_gradient(function):
+    """A function whose gradient a tape takes from it: it returns what it makes, and the function from dy to gradients.
+
+    As `tf.custom_gradient`, which registers every gradient of a graph for as long as the process lives, with the graph
+    and the weights that the graph has captured, adds operations, and saves the gradient with an exported model. This
+    is known to nobody but the tape; who differentiates the graph by its operations gets their own gradients.
+    """
+
+    @functools.wraps(function)
+    def recorded(*inputs):
+        if any(isinstance(x, keras.KerasTensor) for x in inputs):  # symbols have no gradients
+            return function(*inputs)[0]
+        inputs = [tf.convert_to_tensor(x) for x in inputs]  # variables are read where the tape sees it
+        with record.stop_recording():
+            outputs, gradient = function(*inputs)
+        record.record_operation(function.__name__, tf.nest.flatten(outputs), inputs, gradient)
+        return outputs
+
+    return recorded
+
+
+@tf.RegisterGradient("XlaOptimizationBarrier")
+def _of_barrier(_, *dy):
+    return dy
+
+
 def on_every_row(vector, x):
     """`vector` as many times as `x` has rows. (D,), (..., D) -> (..., D)
 
@@ -38,11 +67,11 @@ def on_every_row(vector, x):
     0.1 ms. Eight rows of ones, because XLA would make a loop again of the product with one.
     """
 
-    @tf.custom_gradient
+    @with_gradient
     def broadcast(vector):
         def gradient(dy):
             rows = tf.reshape(dy, (-1, dy.shape[-1]))
-            return tf.matmul(tf.ones((8, tf.shape(rows)[0]), rows.dtype), rows)[0]
+            return [tf.matmul(tf.ones((8, tf.shape(rows)[0]), rows.dtype), rows)[0]]
 
         return tf.broadcast_to(vector, tf.shape(x)), gradient
 
@@ -59,7 +88,7 @@ def trained_product(kernel, transposed=False) -> Product:
     if transposed or kernel.shape[0] <= kernel.shape[1]:
         return plain_product(kernel, transposed)
 
-    @tf.custom_gradient
+    @with_gradient
     def multiply(rows, kernel):
         def gradient(dy):
             turned = _barrier(tf.matmul(dy, rows, transpose_a=True))
@@ -72,10 +101,10 @@ def trained_product(kernel, transposed=False) -> Product:
 
 def key_product(query, key):
     """Q K^T of every head. (B, H, T, K), (B, H, S, K) -> (B, H, T, S)"""
-    if not in_xla():
+    if not in_xla() or query.shape[:2] != key.shape[:2]:
         return tf.matmul(query, key, transpose_b=True)
 
-    @tf.custom_gradient
+    @with_gradient
     def multiply(query, key):
         def gradient(dy):
             return tf.matmul(dy, key), tf.matmul(_heads_turned(dy), query)
@@ -87,10 +116,10 @@ def key_product(query, key):
 
 def value_product(weights, value):
     """Sums of the values of every head. (B, H, T, S), (B, H, S, K) -> (B, H, T, K)"""
-    if not in_xla():
+    if not in_xla() or weights.shape[:2] != value.shape[:2]:
         return tf.matmul(weights, value)
 
-    @tf.custom_gradient
+    @with_gradient
     def multiply(weights, value):
         def gradient(dy):
             return tf.matmul(dy, value, transpose_b=True), tf.matmul(_heads_turned(weights), dy)
@@ -108,16 +137,16 @@ class Factors(NamedTuple):
 
 
 class FactoredGradients(NamedTuple):
-    """Gradients of variables, by their places: what was made, to which is added what was left out."""
+    """Gradients, by the places of their variables."""
 
     made: dict[int, tf.Tensor]
-    left_out: dict[int, list[Factors]]
+    left_out: dict[int, list[Factors]]  # what is to be multiplied, and added to what was made
 
 
 def factor_product(variable, kernel, left_out, transposed=False) -> Product:
     """By a kernel as it lies, the value of a `variable`, whose gradient is not made: `left_out` gets its factors."""
 
-    @tf.custom_gradient
+    @with_gradient
     def multiply(rows, kernel):
         def gradient(dy):
             left_out.append((variable, Factors(dy, rows) if transposed else Factors(rows, dy)))

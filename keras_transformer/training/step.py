@@ -59,7 +59,7 @@ class Trainee(keras.Model):
             tf.function(self._both_passes, input_signature=[ELEMENT_SPEC], jit_compile=config.xla, autograph=False)
             for _ in replicas
         ]
-        # Measured on CPUs alone. On a GPU it is XLA who knows the fast product.
+        # On a GPU it was not measured.
         self._leaves_kernels_out = config.xla and not tf.config.list_logical_devices("GPU")
         # Set in one process, seen by all after the same step: the request travels with the sums of the batch.
         self.stop_request = tf.Variable(0.0, trainable=False, name="stop_request")
@@ -138,10 +138,11 @@ class Trainee(keras.Model):
             fresh = sums(tf.nest.map_structure(lambda x: x[index], micro))
             return index + 1, tf.nest.map_structure(tf.add, so_far, fresh)
 
-        return tf.while_loop(lambda index, _: index < parts, add, (0, zeros))[1]
+        # One after the other: two at once would have the activations of both.
+        return tf.while_loop(lambda index, _: index < parts, add, (0, zeros), parallel_iterations=1)[1]
 
     def _both_passes(self, batch):
-        """Forward and backward: what makes the gradients of the summed loss, and the totals of `_batch_sums`."""
+        """Forward and backward. -> FactoredGradients of the summed loss, and the totals of `_batch_sums`"""
         inputs, labels, weights = batch
         left_out = []
         with tf.GradientTape() as tape:
