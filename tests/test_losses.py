@@ -128,6 +128,50 @@ def test_the_gradient_is_that_of_what_the_loss_is_made_of(rng, labels, logits, l
     np.testing.assert_allclose(gradient(written_out), gradient(composed), atol=1e-12)
 
 
+@pytest.mark.parametrize("xla", [False, True])
+def test_of_the_forward_pass_only_the_logits_are_kept(labels, logits, xla):
+    @tf.function(jit_compile=xla, autograph=False)
+    def gradient(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            smoothed, _ = cross_entropies(labels, logits, 0.1)
+        return tape.gradient(smoothed, logits)
+
+    operations = gradient.get_concrete_function(tf.constant(logits)).graph.get_operations()
+    exponentials = [operation for operation in operations if operation.type == "Exp"]
+    readers = [{reader.type for reader in operation.outputs[0].consumers()} for operation in exponentials]
+    assert len(readers) == 2  # of the logits less their greatest, which is summed, and less their log-sum-exp
+    assert readers[0] == {"Sum"}
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_a_label_of_minus_one_that_has_no_weight_changes_nothing(labels, logits, xla):
+    weights = np.ones((B, T), "float32")
+    weights[0, 1] = 0.0
+
+    @tf.function(jit_compile=xla, autograph=False)
+    def loss_and_gradient(labels, logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = SmoothedCrossEntropy()(labels, logits, weights)
+        return loss, tape.gradient(loss, logits)
+
+    ignored = np.array(labels)
+    ignored[0, 1] = 3
+    expected = loss_and_gradient(ignored, logits)
+    ignored[0, 1] = -1
+    for got, wanted in zip(loss_and_gradient(ignored, logits), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-7)
+
+
+def test_symbols_and_unknown_sizes_are_taken():
+    assert SmoothedCrossEntropy()(keras.Input((3,)), keras.Input((3, 5))).shape == ()
+    loss = tf.function(
+        SmoothedCrossEntropy(), input_signature=[tf.TensorSpec((None, None), "int32"), tf.TensorSpec(3 * [None])]
+    )
+    assert float(loss(np.ones((2, 3), "int32"), np.zeros((2, 3, 5), "float32"))) == pytest.approx(np.log(5))
+
+
 @pytest.mark.parametrize(("dtype", "computed"), [("bfloat16", "float32"), ("float32", "float32"), ("float64",) * 2])
 def test_it_is_computed_in_float32_or_more(labels, logits, dtype, computed):
     assert {part.dtype.name for part in cross_entropies(labels, tf.cast(logits, dtype), 0.1)} == {computed}

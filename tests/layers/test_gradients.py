@@ -1,16 +1,21 @@
 """Gradients that are made in another way are the gradients, and XLA gets the program that they are for."""
 
+import gc
 import re
+import weakref
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer import Transformer
+from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.gradients import factored_gradients, key_product, multiplied, value_product
 from keras_transformer.layers.products import use_products
+from keras_transformer.losses import cross_entropies
 
 SIZES = dict(d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=2, dropout=0.0)
 
@@ -140,6 +145,94 @@ def test_xla_transposes_what_stands_on_the_left_of_the_gradients_of_keys_and_val
     program = gradients.experimental_get_compiler_ir(*3 * [tf.ones((2, 2, 5, 4))])("optimized_hlo")
     contracted = re.findall(r" dot\(.*lhs_contracting_dims=\{(\d)\}", program)
     assert len(contracted) >= 5 and set(contracted) == {"3"}
+
+
+def test_attention_of_the_model_has_these_gradients():
+    attention = MultiHeadAttention(2, 8, d_k=4, d_v=4)
+    attention.build()
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.square(attention(x, x, tf.ones((1, 1, 5), bool))))
+        return tape.gradient(loss, x)
+
+    program = gradient.experimental_get_compiler_ir(tf.ones((2, 5, 8)))("optimized_hlo")
+    of_heads = re.findall(r" dot\(.*lhs_batch_dims=\{0,1\}.*lhs_contracting_dims=\{(\d)\}", program)
+    assert len(of_heads) == 6 and set(of_heads) == {"3"}
+
+
+def test_xla_makes_the_gradient_of_a_bias_as_a_product():
+    layer = Dense(16)
+    layer.build((None, 8))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(x, training=True)))
+        return tape.gradient(loss, layer.bias.value)
+
+    program = gradient.experimental_get_compiler_ir(tf.ones((64, 8)))("optimized_hlo")
+    assert re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program) == ["f32[64,16]", "f32[8,16]"]
+
+
+def test_keys_that_all_sentences_share_have_one_gradient(rng):
+    query, key = tf.constant(rng.normal(size=(2, 3, 5, 8))), tf.constant(rng.normal(size=(1, 3, 7, 8)))
+
+    def gradient(xla):
+        @tf.function(jit_compile=xla, autograph=False)
+        def by_key():
+            with tf.GradientTape() as tape:
+                tape.watch(key)
+                scores = tf.square(key_product(query, key))
+            return tape.gradient(scores, key)
+
+        return by_key()
+
+    np.testing.assert_allclose(gradient(True), gradient(False), atol=1e-12)
+
+
+def test_gradients_of_gradients_are_those_without_xla(rng):
+    model = Transformer(53, **SIZES)
+    inputs = tuple(tf.constant(rng.integers(1, 53, size=(3, length)), tf.int32) for length in (7, 5))
+    kernel = model.decoder[0].self_attention.key.kernel.value
+
+    def second(xla):
+        @tf.function(jit_compile=xla, autograph=False)
+        def of_norm():
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as inner:
+                    loss = tf.reduce_sum(tf.square(model(inputs, training=True)))
+                norm = tf.reduce_sum(tf.square(inner.gradient(loss, kernel)))
+            return outer.gradient(norm, kernel)
+
+        return of_norm()
+
+    expected = second(False).numpy()
+    np.testing.assert_allclose(second(True), expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_nothing_outlives_its_graph(xla):
+    ids, labels = tf.ones((2, 3), tf.int32), np.ones((2, 3), np.int32)
+
+    def trace():
+        model = Transformer(53, **SIZES)
+
+        @tf.function(jit_compile=xla, autograph=False)
+        def losses():
+            with tf.GradientTape() as tape:
+                smoothed, _ = cross_entropies(labels, model((ids, ids), training=True), 0.1)
+            return tape.gradient(smoothed, [v.value for v in model.trainable_variables])
+
+        losses()
+        return weakref.ref(losses.get_concrete_function().graph)
+
+    graph = trace()
+    keras.backend.clear_session()
+    gc.collect()
+    assert graph() is None
 
 
 def test_a_gradient_without_xla_has_nothing_of_xla():
