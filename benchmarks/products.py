@@ -31,7 +31,7 @@ class Product(NamedTuple):
     function: Callable
     left: tf.Tensor
     right: tf.Tensor
-    right_is_kernel: bool = False
+    right_is_kernel: bool = False  # its gradient is made by TensorFlow
 
 
 def forward_products(work, sizes) -> Iterator[Product]:
@@ -78,17 +78,20 @@ def program(products):
     @tf.function(autograph=False)
     def step():
         results, gradients = both_passes()
-        kernels = [of_kernel(*pair) if pair[0].right_is_kernel else () for pair in zip(products, results, strict=True)]
-        return results, [(*sides, *kernel) for sides, kernel in zip(gradients, kernels, strict=True)]
+        gradients = list(gradients)
+        for place, product in enumerate(products):
+            if product.right_is_kernel:
+                gradients[place] = (*gradients[place], of_kernel(product, results[place]))
+        return results, gradients
 
     return step
 
 
 def of_kernel(product, dy):
-    """The gradient by the right side of a product whose result has the gradient `dy`, in a list."""
+    """The gradient by the right side of a product whose result has the gradient `dy`."""
     transposed = product.function is not tf.matmul
     left, right = (dy, product.left) if transposed else (product.left, dy)
-    return [tf.matmul(left, right, transpose_a=True)]
+    return tf.matmul(left, right, transpose_a=True)
 
 
 def steps(work, sizes):

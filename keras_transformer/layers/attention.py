@@ -42,8 +42,8 @@ def attention_weights(scores, mask):
 
 def attention(query, key, value, mask):
     """Scaled dot-product attention, equation 1. (B, H, T, K) x (B, H, S, K) x (B, H, S, K) -> (B, H, T, K)"""
-    weights = attention_weights(scaled_dot_product(query, KVCache(key, value)), mask)
-    return ops.matmul(ops.cast(weights, value.dtype), value)
+    cache = KVCache(key, value)
+    return cache.weighted_sum(ops.cast(attention_weights(scaled_dot_product(query, cache), mask), value.dtype))
 
 
 _record = contextvars.ContextVar("attention_record", default=None)

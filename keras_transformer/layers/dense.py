@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import factor_product, in_xla, on_every_row, trained_product
+from keras_transformer.layers.gradients import by_xla_on_cpu, factor_product, on_every_row, trained_product
 from keras_transformer.layers.products import graph_panel_product, panel_product, plain_product, product, xla_panels
 
 
@@ -19,7 +19,7 @@ class Dense(keras.layers.Dense):
 
     def call(self, x, training=False):
         """(..., D) -> (..., units)"""
-        rows, trained_by_xla = tf.reshape(x, (-1, x.shape[-1])), training and in_xla()
+        rows, trained_by_xla = tf.reshape(x, (-1, x.shape[-1])), training and by_xla_on_cpu()
         y = product(self, rows, self._cast_kernel(), otherwise=trained_product if trained_by_xla else plain_product)
         if self.bias is not None:
             bias = ops.convert_to_tensor(self.bias)

@@ -29,9 +29,10 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from keras_transformer.layers.products import Product, plain_product
 
 
-def in_xla():
-    """Whether what is traced here will be compiled by XLA."""
-    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+def by_xla_on_cpu():
+    """Whether XLA will compile what is traced here, for a CPU. What a GPU would gain or lose was not measured."""
+    in_xla = GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return in_xla and not tf.config.list_logical_devices("GPU")
 
 
 def with_gradient(function):
@@ -101,7 +102,7 @@ def trained_product(kernel, transposed=False) -> Product:
 
 def key_product(query, key):
     """Q K^T of every head. (B, H, T, K), (B, H, S, K) -> (B, H, T, S)"""
-    if not in_xla() or query.shape[:2] != key.shape[:2]:
+    if not by_xla_on_cpu() or query.shape[:2] != key.shape[:2]:
         return tf.matmul(query, key, transpose_b=True)
 
     @with_gradient
@@ -116,7 +117,7 @@ def key_product(query, key):
 
 def value_product(weights, value):
     """Sums of the values of every head. (B, H, T, S), (B, H, S, K) -> (B, H, T, K)"""
-    if not in_xla() or weights.shape[:2] != value.shape[:2]:
+    if not by_xla_on_cpu() or weights.shape[:2] != value.shape[:2]:
         return tf.matmul(weights, value)
 
     @with_gradient
@@ -172,6 +173,8 @@ def multiplied(gradients: FactoredGradients, variables):
     parts = {place: [gradient] for place, gradient in gradients.made.items()}
     for place, pairs in gradients.left_out.items():
         parts.setdefault(place, []).extend(tf.matmul(*factors, transpose_a=True) for factors in pairs)
+    without = [variable.path for place, variable in enumerate(variables) if place not in parts]
+    assert not without, f"Every variable has a gradient. Received none for: {', '.join(without)}."
     return [tf.add_n([tf.cast(part, v.dtype) for part in parts[place]]) for place, v in enumerate(variables)]
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
-from keras_transformer.layers.gradients import factored_gradients, multiplied
+from keras_transformer.layers.gradients import by_xla_on_cpu, factored_gradients, multiplied
 from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
@@ -59,8 +59,6 @@ class Trainee(keras.Model):
             tf.function(self._both_passes, input_signature=[ELEMENT_SPEC], jit_compile=config.xla, autograph=False)
             for _ in replicas
         ]
-        # On a GPU it was not measured.
-        self._leaves_kernels_out = config.xla and not tf.config.list_logical_devices("GPU")
         # Set in one process, seen by all after the same step: the request travels with the sums of the batch.
         self.stop_request = tf.Variable(0.0, trainable=False, name="stop_request")
         self._has_several_workers = has_several_workers(tf.distribute.get_strategy())
@@ -146,7 +144,7 @@ class Trainee(keras.Model):
         inputs, labels, weights = batch
         left_out = []
         with tf.GradientTape() as tape:
-            products = self.transformer.factor_products(left_out) if self._leaves_kernels_out else {}
+            products = self.transformer.factor_products(left_out) if by_xla_on_cpu() else {}
             with use_products(products):
                 logits = self.transformer(inputs, training=True)
             smoothed, nll = cross_entropies(labels, logits, self.train_config.label_smoothing)
