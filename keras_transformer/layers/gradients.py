@@ -140,7 +140,7 @@ class Factors(NamedTuple):
 class FactoredGradients(NamedTuple):
     """Gradients, by the places of their variables."""
 
-    made: dict[int, tf.Tensor]
+    made: dict[int, tf.Tensor | tf.IndexedSlices]  # rows of embeddings, where there are products too
     left_out: dict[int, list[Factors]]  # what is to be multiplied, and added to what was made
 
 
@@ -161,21 +161,49 @@ def factor_product(variable, kernel, left_out, transposed=False) -> Product:
 def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
     """The gradients by `variables`, as far as the products that are noted in `left_out` have not left them out."""
     by_variable = tape.gradient(loss, [variable.value for variable in variables])
-    made = {place: tf.convert_to_tensor(x) for place, x in enumerate(by_variable) if x is not None}
     places, by_place = {id(variable): place for place, variable in enumerate(variables)}, {}
     for variable, factors in left_out:
         by_place.setdefault(places[id(variable)], []).append(factors)
+    made = {place: x for place, x in enumerate(by_variable) if x is not None}
+    made = {place: x if place in by_place else tf.convert_to_tensor(x) for place, x in made.items()}
     return FactoredGradients(made, by_place)
 
 
 def multiplied(gradients: FactoredGradients, variables):
     """All of them, in the order of `variables`."""
-    parts = {place: [gradient] for place, gradient in gradients.made.items()}
-    for place, pairs in gradients.left_out.items():
-        parts.setdefault(place, []).extend(tf.matmul(*factors, transpose_a=True) for factors in pairs)
+    pairs = [(place, factors) for place, several in gradients.left_out.items() for factors in several]
+    parts = {place: [] for place in gradients.made.keys() | gradients.left_out.keys()}
+    for (place, _), y in zip(pairs, _products([factors for _, factors in pairs]), strict=True):
+        parts[place].append(tf.cast(y, variables[place].dtype))
     without = [variable.path for place, variable in enumerate(variables) if place not in parts]
     assert not without, f"Every variable has a gradient. Received none for: {', '.join(without)}."
-    return [tf.add_n([tf.cast(part, v.dtype) for part in parts[place]]) for place, v in enumerate(variables)]
+    return [_sum(gradients.made.get(place), parts[place]) for place in range(len(variables))]
+
+
+def _products(pairs):
+    """left^T right of all. The largest is alone and first.
+
+    TensorFlow halves it for two threads. Among the others one half may begin late, and ends long after all else.
+    """
+    largest = max(pairs, key=lambda factors: factors.left.shape[-1] * factors.right.shape[-1], default=None)
+    first = [_product(*largest)] if largest else []
+    with tf.control_dependencies(first):
+        return [first[0] if factors is largest else _product(*factors) for factors in pairs]
+
+
+def _product(left, right):
+    """left^T right. One with more rows than columns is made faster where it might be one of a batch."""
+    if left.shape[-1] <= right.shape[-1]:
+        return tf.matmul(left, right, transpose_a=True)
+    return tf.matmul(left[None], right[None], transpose_a=True)[0]
+
+
+def _sum(made, products):
+    """Of what was made and of products that nobody else has."""
+    if isinstance(made, tf.IndexedSlices):
+        # In place: a sum of two vocabularies reads and writes all the rows that get nothing.
+        return tf.raw_ops.InplaceAdd(x=tf.add_n(products), i=made.indices, v=made.values)
+    return tf.add_n(products if made is None else [made, *products])
 
 
 def _barrier(x):

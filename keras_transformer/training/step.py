@@ -1,12 +1,14 @@
 """The training step that Keras `fit` drives, exact under `tf.distribute` and compiled by XLA.
 
-    replica 0:  micro-batches --XLA: forward, loss, backward--> sums of gradients, loss, tokens --.
-    replica 1:  micro-batches --XLA: forward, loss, backward--> sums of gradients, loss, tokens --+--> all-reduce (sum)
-                                                                                                   |
-        every replica alike:  gradients / tokens --> clip by global norm --> finite? --> update, EMA <'
+    all-reduce (sum):  tokens of the whole batch ----------------.
+                                                                 |
+    replica 0:  micro-batches --XLA: forward, loss / tokens, backward--> sums of gradients and losses --.
+    replica 1:  micro-batches --XLA: forward, loss / tokens, backward--> sums of gradients and losses --+-> all-reduce
+                                                                                                        |      (sum)
+    every replica alike:                           clip by global norm --> finite? --> update, EMA <----'
 
-Everything is a sum until after the all-reduce, and is divided once, by the tokens of the whole batch. So R replicas
-with k micro-batches each make the update of one device with the one large batch, however the tokens are spread.
+The tokens of the whole batch are counted first. By them every replica divides its loss, and all else is a sum. So R
+replicas with k micro-batches each make the update of one device with the one large batch, however the tokens are spread.
 Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
 `jit_compile` is off. On a CPU the gradients of kernels are left to TensorFlow (layers/gradients.py).
 """
@@ -56,7 +58,12 @@ class Trainee(keras.Model):
         replicas = range(num_local_replicas(tf.distribute.get_strategy()))
         # One function object per replica: a compiled function captures the variables of the replica that traced it.
         self._passes = [
-            tf.function(self._both_passes, input_signature=[ELEMENT_SPEC], jit_compile=config.xla, autograph=False)
+            tf.function(
+                self._both_passes,
+                input_signature=[ELEMENT_SPEC, tf.TensorSpec(())],
+                jit_compile=config.xla,
+                autograph=False,
+            )
             for _ in replicas
         ]
         # Set in one process, seen by all after the same step: the request travels with the sums of the batch.
@@ -88,11 +95,12 @@ class Trainee(keras.Model):
 
     def train_step(self, batch):
         context = tf.distribute.get_replica_context()
-        gradients, totals = self._batch_sums(Batch(Inputs(*batch[0]), *batch[1:]))
+        batch = Batch(Inputs(*batch[0]), *batch[1:])
+        tokens = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch.weights))
+        gradients, totals = self._batch_sums(batch, tokens)
         totals = tf.concat([totals, [self.stop_request]], axis=0)
         gradients, totals = context.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, totals))
-        loss, nll, tokens, stop = tf.unstack(totals)
-        gradients = [gradient / tokens for gradient in gradients]
+        loss, nll, stop = tf.unstack(totals)
         norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
         if self.train_config.clip_norm:
@@ -116,21 +124,21 @@ class Trainee(keras.Model):
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _run_sums(self, batch):
-        self.distribute_strategy.run(lambda batch: self._batch_sums(batch)[1], args=(batch,))
+        self.distribute_strategy.run(lambda batch: self._batch_sums(batch, tf.constant(1.0))[1], args=(batch,))
 
-    def _batch_sums(self, batch):
-        """Gradients of the summed loss, and [smoothed loss, negative log-likelihood, number of tokens], all summed."""
+    def _batch_sums(self, batch, tokens):
+        """Gradients of the loss a token of `tokens`, and sums of [smoothed loss, negative log-likelihood]."""
         both_passes, variables = self._passes[_local_replica(len(self._passes))], self.transformer.trainable_variables
 
         def sums(batch):
-            factored, totals = both_passes(batch)
+            factored, totals = both_passes(batch, tokens)
             return multiplied(factored, variables), totals
 
         parts = self.train_config.accumulation
         if parts == 1:
             return sums(batch)
         micro = tf.nest.map_structure(lambda x: tf.reshape(x, (parts, -1, tf.shape(x)[1])), batch)
-        zeros = [tf.zeros(v.shape, v.dtype) for v in variables], tf.zeros(3)
+        zeros = [tf.zeros(v.shape, v.dtype) for v in variables], tf.zeros(2)
 
         def add(index, so_far):
             fresh = sums(tf.nest.map_structure(lambda x: x[index], micro))
@@ -139,8 +147,8 @@ class Trainee(keras.Model):
         # One after the other: two at once would have the activations of both.
         return tf.while_loop(lambda index, _: index < parts, add, (0, zeros), parallel_iterations=1)[1]
 
-    def _both_passes(self, batch):
-        """Forward and backward. -> FactoredGradients of the summed loss, and the totals of `_batch_sums`"""
+    def _both_passes(self, batch, tokens):
+        """Forward and backward. -> FactoredGradients and totals, as `_batch_sums` has them"""
         inputs, labels, weights = batch
         left_out = []
         with tf.GradientTape() as tape:
@@ -149,8 +157,9 @@ class Trainee(keras.Model):
                 logits = self.transformer(inputs, training=True)
             smoothed, nll = cross_entropies(labels, logits, self.train_config.label_smoothing)
             loss = tf.reduce_sum(smoothed * weights)
-        factored = factored_gradients(tape, loss, self.transformer.trainable_variables, left_out)
-        return factored, tf.stack([loss, tf.reduce_sum(nll * weights), tf.reduce_sum(weights)])
+            loss_a_token = loss / tokens
+        factored = factored_gradients(tape, loss_a_token, self.transformer.trainable_variables, left_out)
+        return factored, tf.stack([loss, tf.reduce_sum(nll * weights)])
 
     def _update(self, strategy, gradients, finite):
         """Cross-replica: all of the update or none of it, the same on every replica."""

@@ -13,7 +13,14 @@ from keras_transformer import Transformer
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.gradients import factored_gradients, key_product, multiplied, value_product
+from keras_transformer.layers.gradients import (
+    FactoredGradients,
+    Factors,
+    factored_gradients,
+    key_product,
+    multiplied,
+    value_product,
+)
 from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies
 
@@ -47,6 +54,38 @@ def test_factors_multiplied_are_the_gradients(rng, tied_embeddings, xla):
     assert left_out == of_step + of_projections + (tied_embeddings == "none")  # a tied one has the embedding's, too
     for variable, a, b in zip(model.trainable_variables, got, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max(), err_msg=variable.path)
+
+
+def waits_for(operation):
+    """All operations that come before."""
+    before, found = [operation], set()
+    while before:
+        operation = before.pop()
+        fresh = {*operation.control_inputs, *(x.op for x in operation.inputs)} - found
+        found |= fresh
+        before.extend(fresh)
+    return found
+
+
+def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings():
+    vocabulary, kernels = tf.Variable(tf.zeros((50, 4))), [tf.Variable(tf.zeros(shape)) for shape in ((4, 6), (6, 4))]
+    rows = tf.IndexedSlices(tf.ones((3, 4)), tf.constant([2, 7, 2]), tf.constant([50, 4]))
+    places = {1: vocabulary, 0: kernels[0], 2: kernels[1]}
+
+    @tf.function(autograph=False)
+    def gradients():
+        left_out = {place: [Factors(*(tf.ones((5, size)) for size in v.shape))] for place, v in places.items()}
+        return multiplied(FactoredGradients({1: rows}, left_out), [places[place] for place in range(3)])
+
+    products = [x for x in gradients.get_concrete_function().graph.get_operations() if "MatMul" in x.type]
+    first, *others = sorted(products, key=lambda product: -product.outputs[0].shape[-2])
+    assert not waits_for(first) & set(products) and len(others) == 2
+    assert all(first in waits_for(other) for other in others)
+    for place, gradient in enumerate(gradients()):
+        expected = np.full(places[place].shape, 5.0)
+        if place == 1:
+            np.add.at(expected, rows.indices, 1.0)
+        np.testing.assert_array_equal(gradient, expected)
 
 
 def test_a_frozen_kernel_has_no_factors(rng):

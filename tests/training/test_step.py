@@ -166,7 +166,7 @@ def test_the_step_is_traced_once_whatever_the_shapes():
 @pytest.mark.parametrize("xla", [False, True])
 def test_kernels_gradients_are_left_to_tensorflow_where_xla_would_make_them_on_a_cpu(xla):
     _, _, trainee = run(random_batches(1), xla=xla)
-    factored, _ = trainee._passes[0](random_batches(1)[0])
+    factored, _ = trainee._passes[0](random_batches(1)[0], tf.constant(1.0))
     variables = trainee.transformer.trainable_variables
     kernels = [place for place, v in enumerate(variables) if v.path.endswith(("kernel", "embeddings"))]
     assert sorted(factored.left_out) == (kernels if xla and not tf.config.list_logical_devices("GPU") else [])
