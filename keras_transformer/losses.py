@@ -4,10 +4,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import by_xla_on_cpu, with_gradient
+from keras_transformer.layers.gradients import with_gradient
 from keras_transformer.layers.masks import PAD_ID
-
-PARTS = 8  # of a vocabulary, the exponentials of which are added number by number
+from keras_transformer.xla import log_sum_exp
 
 
 def cross_entropies(labels, logits, label_smoothing):
@@ -23,7 +22,8 @@ def cross_entropies(labels, logits, label_smoothing):
 
     @with_gradient
     def losses(logits):
-        normaliser = _log_sum_exp(logits)  # (B, T)
+        is_symbol = isinstance(logits, keras.KerasTensor)
+        normaliser = ops.logsumexp(logits, axis=-1) if is_symbol else log_sum_exp(logits)  # (B, T)
         nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
         smoothed = nll
         if label_smoothing:
@@ -43,21 +43,6 @@ def cross_entropies(labels, logits, label_smoothing):
         return (smoothed, nll), gradient
 
     return losses(logits)
-
-
-def _log_sum_exp(logits):
-    """Over the last axis. XLA on a CPU would write all exponentials down, and then read them for their sum.
-
-    The sum of equal parts it makes together with the exponentials, so that only an eighth is written.
-    """
-    width = (logits.shape[-1] or 0) // PARTS
-    if not by_xla_on_cpu() or not width:
-        return ops.logsumexp(logits, axis=-1)
-    maximum = tf.reduce_max(logits, axis=-1, keepdims=True)
-    maximum = tf.where(tf.math.is_finite(maximum), maximum, 0.0)
-    exponentials = [tf.exp(part - maximum) for part in tf.split(logits, [*[width] * PARTS, -1], axis=-1)]
-    total = tf.reduce_sum(tf.add_n(exponentials[:-1]), axis=-1) + tf.reduce_sum(exponentials[-1], axis=-1)
-    return tf.squeeze(maximum, -1) + tf.math.log(total)
 
 
 def token_weights(labels, sample_weight=None):

@@ -31,6 +31,7 @@ import tensorflow as tf
 from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, without_repeats
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
 from keras_transformer.decoding.types import Hypotheses, SearchSettings
+from keras_transformer.xla import log_sum_exp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ def _candidates(logits, index, search, constraints, settings):
     wanted = 2 * width if width > 1 else 1
     num_best = min(wanted + NUM_FORBIDDEN, vocab_size)  # K
     logits = tf.cast(logits, tf.float32)
-    normalizers = tf.reduce_logsumexp(logits, axis=2, keepdims=True)  # (B, W, 1), over all ids, also forbidden ones
+    normalizers = log_sum_exp(logits)[:, :, None]  # (B, W, 1), over all ids, also forbidden ones
 
     def flat(x):
         return tf.reshape(x, (-1, x.shape[2] or tf.shape(x)[2]))  # (B * W, ...)

@@ -9,8 +9,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import by_xla_on_cpu, factor_product, on_every_row, trained_product
+from keras_transformer.layers.gradients import factor_product, on_every_row, trained_product
 from keras_transformer.layers.products import graph_panel_product, panel_product, plain_product, product, xla_panels
+from keras_transformer.xla import by_xla_on_cpu
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -24,15 +24,9 @@ import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import record
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from keras_transformer.layers.products import Product, plain_product
-
-
-def by_xla_on_cpu():
-    """Whether XLA will compile what is traced here, for a CPU. What a GPU would gain or lose was not measured."""
-    in_xla = GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-    return in_xla and not tf.config.list_logical_devices("GPU")
+from keras_transformer.xla import by_xla_on_cpu
 
 
 def with_gradient(function):

@@ -8,7 +8,7 @@
     every replica alike:                           clip by global norm --> finite? --> update, EMA <----'
 
 The tokens of the whole batch are counted first. By them every replica divides its loss, and all else is a sum. So R
-replicas with k micro-batches each make the update of one device with the one large batch, however the tokens are spread.
+replicas with k micro-batches each make the update of one device with the one large batch, however tokens are spread.
 Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
 `jit_compile` is off. On a CPU the gradients of kernels are left to TensorFlow (layers/gradients.py).
 """
@@ -18,13 +18,14 @@ import tensorflow as tf
 
 from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
-from keras_transformer.layers.gradients import by_xla_on_cpu, factored_gradients, multiplied
+from keras_transformer.layers.gradients import factored_gradients, multiplied
 from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
 from keras_transformer.training.checkpoints import set_weights
 from keras_transformer.training.optimizers import make_optimizer
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
+from keras_transformer.xla import by_xla_on_cpu
 
 
 def schedule_of(config: TrainConfig, d_model):

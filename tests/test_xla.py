@@ -1,0 +1,47 @@
+"""What is said in another way is the same, and XLA makes the program that it is said for."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.xla import PARTS, by_xla_on_cpu, log_sum_exp
+
+NO_GPU = pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason="is for XLA on a CPU")
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("vocab_size", [3, PARTS, 1003])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_log_of_the_sum_is_that_of_all_exponentials(rng, vocab_size, scale, xla):
+    logits = rng.normal(size=(2, 3, vocab_size)) * scale
+    logits[0, 0, 1:] = -np.inf
+    logits[0, 1, :] = -np.inf
+    logits[0, 2, 1] = np.inf
+    maximum = logits.max(-1, keepdims=True)
+    maximum[~np.isfinite(maximum)] = 0
+    with np.errstate(divide="ignore", over="ignore"):
+        expected = maximum[..., 0] + np.log(np.exp(logits - maximum).sum(-1))
+    np.testing.assert_allclose(tf.function(log_sum_exp, jit_compile=xla)(logits), expected, rtol=1e-12)
+
+
+@NO_GPU
+def test_xla_writes_no_exponentials_down_for_their_sum():
+    compiled = tf.function(log_sum_exp, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir(tf.ones((3, 7, 64)))("optimized_hlo")
+    main = program[program.index("ENTRY") :]
+    assert re.findall(r"= f32\[3,7,64\]\S* (\w+)", main) == ["parameter"]
+
+
+@NO_GPU
+def test_only_what_xla_will_compile_is_for_xla():
+    found = []
+
+    def ask(x):
+        found.append(by_xla_on_cpu())
+        return x
+
+    tf.function(ask, autograph=False)(0.0)
+    tf.function(lambda x: tf.function(ask, autograph=False)(x), autograph=False, jit_compile=True)(0.0)
+    assert (found, by_xla_on_cpu()) == ([False, True], False)
