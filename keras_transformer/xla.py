@@ -22,7 +22,7 @@ def log_sum_exp(logits):
     if not by_xla_on_cpu() or not width:
         return tf.reduce_logsumexp(logits, axis=-1)
     maximum = tf.reduce_max(logits, axis=-1, keepdims=True)
-    maximum = tf.where(tf.math.is_finite(maximum), maximum, 0.0)
+    maximum = tf.stop_gradient(tf.where(tf.math.is_finite(maximum), maximum, 0.0))
     *parts, rest = (tf.exp(x - maximum) for x in tf.split(logits, [*[width] * PARTS, -1], axis=-1))
     total = tf.reduce_sum(tf.add_n(parts), axis=-1) + tf.reduce_sum(rest, axis=-1)
     return tf.squeeze(maximum, -1) + tf.math.log(total)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 from tensorflow.python.eager import record
 
 from keras_transformer.layers.products import Product, plain_product
@@ -177,7 +177,8 @@ def multiplied(gradients: FactoredGradients, variables):
 def _products(pairs):
     """left^T right of all. The largest is alone and first.
 
-    TensorFlow halves it for two threads. Among the others one half may begin late, and ends long after all else.
+    TensorFlow parts it for all threads. Among the others a part may begin late, and ends long after all else. (That
+    was measured with two threads.)
     """
     largest = max(pairs, key=lambda factors: factors.left.shape[-1] * factors.right.shape[-1], default=None)
     first = [_product(*largest)] if largest else []
@@ -186,14 +187,17 @@ def _products(pairs):
 
 
 def _product(left, right):
-    """left^T right. One with more rows than columns is made faster where it might be one of a batch."""
+    """left^T right. What is taller than wide is a batch of one product: oneDNN then packs the narrower operand."""
     if left.shape[-1] <= right.shape[-1]:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(left[None], right[None], transpose_a=True)[0]
 
 
 def _sum(made, products):
-    """Of what was made and of products that nobody else has."""
+    """What was made and all products together. A product must be nobody else's, and no constant: it may be written to.
+
+    So an id that is none, which only a broken batch has, gets its row to another id, as `InplaceAdd` counts.
+    """
     if isinstance(made, tf.IndexedSlices):
         # In place: a sum of two vocabularies reads and writes all the rows that get nothing.
         return tf.raw_ops.InplaceAdd(x=tf.add_n(products), i=made.indices, v=made.values)
@@ -201,7 +205,7 @@ def _sum(made, products):
 
 
 def _barrier(x):
-    return xla.optimization_barrier(x)[0]
+    return optimization_barrier(x)[0]
 
 
 def _heads_turned(x):

@@ -2,13 +2,14 @@
 
     all-reduce (sum):  tokens of the whole batch ----------------.
                                                                  |
-    replica 0:  micro-batches --XLA: forward, loss / tokens, backward--> sums of gradients and losses --.
-    replica 1:  micro-batches --XLA: forward, loss / tokens, backward--> sums of gradients and losses --+-> all-reduce
-                                                                                                        |      (sum)
-    every replica alike:                           clip by global norm --> finite? --> update, EMA <----'
+    replica 0:  micro-batches --XLA: forward, loss, backward of loss / tokens--> sums of losses and gradients --.
+    replica 1:  micro-batches --XLA: forward, loss, backward of loss / tokens--> sums of losses and gradients --+
+                                                                                                                |
+                          every replica alike:  clip by global norm --> finite? --> update, EMA <-- all-reduce (sum)
 
-The tokens of the whole batch are counted first. By them every replica divides its loss, and all else is a sum. So R
-replicas with k micro-batches each make the update of one device with the one large batch, however tokens are spread.
+The tokens of the whole batch are counted first, and what is differentiated is a share of its mean. All else is a sum.
+So R replicas with k micro-batches each make the update of one device with the one large batch, however the tokens are
+spread.
 Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
 `jit_compile` is off. On a CPU the gradients of kernels are left to TensorFlow (layers/gradients.py).
 """
@@ -128,7 +129,7 @@ class Trainee(keras.Model):
         self.distribute_strategy.run(lambda batch: self._batch_sums(batch, tf.constant(1.0))[1], args=(batch,))
 
     def _batch_sums(self, batch, tokens):
-        """Gradients of the loss a token of `tokens`, and sums of [smoothed loss, negative log-likelihood]."""
+        """Gradients of loss / tokens (the whole batch's), and sums of [smoothed loss, negative log-likelihood]."""
         both_passes, variables = self._passes[_local_replica(len(self._passes))], self.transformer.trainable_variables
 
         def sums(batch):
@@ -158,8 +159,8 @@ class Trainee(keras.Model):
                 logits = self.transformer(inputs, training=True)
             smoothed, nll = cross_entropies(labels, logits, self.train_config.label_smoothing)
             loss = tf.reduce_sum(smoothed * weights)
-            loss_a_token = loss / tokens
-        factored = factored_gradients(tape, loss_a_token, self.transformer.trainable_variables, left_out)
+            share = loss / tokens  # of the whole batch's mean
+        factored = factored_gradients(tape, share, self.transformer.trainable_variables, left_out)
         return factored, tf.stack([loss, tf.reduce_sum(nll * weights)])
 
     def _update(self, strategy, gradients, finite):

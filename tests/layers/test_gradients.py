@@ -72,16 +72,21 @@ def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings
     rows = tf.IndexedSlices(tf.ones((3, 4)), tf.constant([2, 7, 2]), tf.constant([50, 4]))
     places = {1: vocabulary, 0: kernels[0], 2: kernels[1]}
 
-    @tf.function(autograph=False)
-    def gradients():
-        left_out = {place: [Factors(*(tf.ones((5, size)) for size in v.shape))] for place, v in places.items()}
-        return multiplied(FactoredGradients({1: rows}, left_out), [places[place] for place in range(3)])
+    factors = {place: [Factors(*(tf.ones((5, size)) for size in v.shape))] for place, v in places.items()}
 
-    products = [x for x in gradients.get_concrete_function().graph.get_operations() if "MatMul" in x.type]
+    @tf.function(autograph=False)
+    def function(factors):
+        return multiplied(FactoredGradients({1: rows}, factors), [places[place] for place in range(3)])
+
+    operations = function.get_concrete_function(factors).graph.get_operations()
+    products = [operation for operation in operations if "MatMul" in operation.type]
     first, *others = sorted(products, key=lambda product: -product.outputs[0].shape[-2])
     assert not waits_for(first) & set(products) and len(others) == 2
     assert all(first in waits_for(other) for other in others)
-    for place, gradient in enumerate(gradients()):
+    assert first.type == "BatchMatMulV2" and {other.type for other in others} == {"MatMul", "BatchMatMulV2"}
+    assert [operation.type for operation in operations].count("InplaceAdd") == 1
+    function(factors)
+    for place, gradient in enumerate(function(factors)):
         expected = np.full(places[place].shape, 5.0)
         if place == 1:
             np.add.at(expected, rows.indices, 1.0)
