@@ -22,7 +22,7 @@ import works
 
 from keras_transformer import Transformer
 from keras_transformer.data.prefetch import keep_freed_memory
-from keras_transformer.layers.gradients import key_product, value_product
+from keras_transformer.layers.gradients import kernel_product, key_product, value_product
 
 
 class Product(NamedTuple):
@@ -91,7 +91,7 @@ def of_kernel(product, dy):
     """The gradient by the right side of a product whose result has the gradient `dy`."""
     transposed = product.function is not tf.matmul
     left, right = (dy, product.left) if transposed else (product.left, dy)
-    return tf.matmul(left, right, transpose_a=True)
+    return kernel_product(left, right)
 
 
 def steps(work, sizes):

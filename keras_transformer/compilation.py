@@ -45,7 +45,7 @@ class WhereItPays:
         prepare: Callable = lambda: None,
     ):
         def traced(compiled):
-            # With `partial` every call by `_program` would fail to bind `compiled` first, in 0.3 ms.
+            # With `partial` every call by `_program` would fail to bind `compiled` first, in 0.2 ms.
             return tf.function(
                 lambda ids: function(ids, compiled),
                 input_signature=[tf.TensorSpec((None, None), tf.int32)],

@@ -181,13 +181,13 @@ def _products(pairs):
     was measured with two threads.)
     """
     largest = max(pairs, key=lambda factors: factors.left.shape[-1] * factors.right.shape[-1], default=None)
-    first = [_product(*largest)] if largest else []
+    first = [kernel_product(*largest)] if largest else []
     with tf.control_dependencies(first):
-        return [first[0] if factors is largest else _product(*factors) for factors in pairs]
+        return [first[0] if factors is largest else kernel_product(*factors) for factors in pairs]
 
 
-def _product(left, right):
-    """left^T right. What is taller than wide is a batch of one product: oneDNN then packs the narrower operand."""
+def kernel_product(left, right):
+    """left^T right. What is taller than wide TensorFlow makes faster as a batch of one product (docs/log.md)."""
     if left.shape[-1] <= right.shape[-1]:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(left[None], right[None], transpose_a=True)[0]
