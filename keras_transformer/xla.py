@@ -1,9 +1,12 @@
 """What XLA on a CPU is told in another way because it makes that faster: for layers, losses and decoding."""
 
+import functools
+
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 PARTS = 16  # of a vocabulary, whose exponentials are added number by number
+LOOP = 32  # numbers that XLA reduces in a loop; more of them in a tree, whose windows it reads number by number
 
 
 def by_xla_on_cpu():
@@ -12,17 +15,44 @@ def by_xla_on_cpu():
     return in_xla and not tf.config.list_logical_devices("GPU")
 
 
+def block_size(size):
+    """The width of blocks whose maxima are cheap to find; a divisor of `size` where one is near `LOOP`."""
+    return next((width for width in range(LOOP, LOOP // 2 - 1, -1) if size % width == 0), LOOP)
+
+
 def log_sum_exp(logits):
     """`tf.reduce_logsumexp` over the last axis.
 
     XLA on a CPU would write all exponentials down, and then read them for their sum. The sum of equal parts it makes
     together with the exponentials, so that only a sixteenth is written.
     """
-    width = (logits.shape[-1] or 0) // PARTS
-    if not by_xla_on_cpu() or not width:
+    size = logits.shape[-1] or 0
+    if not by_xla_on_cpu() or size < PARTS:
         return tf.reduce_logsumexp(logits, axis=-1)
-    maximum = tf.reduce_max(logits, axis=-1, keepdims=True)
+    maximum = _maximum(logits)[..., None]
     maximum = tf.stop_gradient(tf.where(tf.math.is_finite(maximum), maximum, 0.0))
-    *parts, rest = (tf.exp(x - maximum) for x in tf.split(logits, [*[width] * PARTS, -1], axis=-1))
-    total = tf.reduce_sum(tf.add_n(parts), axis=-1) + tf.reduce_sum(rest, axis=-1)
+    *parts, rest = (tf.exp(x - maximum) for x in _parts(logits))
+    total = _by_parts(tf.add_n(parts), tf.add, tf.reduce_sum) + tf.reduce_sum(rest, axis=-1)
     return tf.squeeze(maximum, -1) + tf.math.log(total)
+
+
+def _maximum(x):
+    """Over the last axis, by maxima of blocks, of which `decoding.scoring` makes use, too."""
+    size = x.shape[-1]
+    block = block_size(size)
+    if size % block == 0:
+        x = tf.reduce_max(tf.reshape(x, (*tf.unstack(tf.shape(x)[:-1]), size // block, block)), axis=-1)
+    return _by_parts(x, tf.maximum, tf.reduce_max)
+
+
+def _by_parts(x, of_two, of_all):
+    """`of_all(x, axis=-1)`, of parts number by number, as long as they are wide."""
+    if x.shape[-1] <= LOOP:
+        return of_all(x, axis=-1)
+    *parts, rest = _parts(x)
+    return of_two(_by_parts(functools.reduce(of_two, parts), of_two, of_all), of_all(rest, axis=-1))
+
+
+def _parts(x):
+    """The last axis in `PARTS` equal parts and what is left over."""
+    return tf.split(x, [*[x.shape[-1] // PARTS] * PARTS, -1], axis=-1)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, without_repeats
-from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k
+from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k_of_rows
 from keras_transformer.decoding.types import Hypotheses, SearchSettings
 from keras_transformer.xla import log_sum_exp
 
@@ -123,37 +123,40 @@ def best(search, constraints, settings):
 
 
 def _candidates(logits, index, search, constraints, settings):
-    """The best 2W continuations. All a beam can add to them are its own best 2W. (B, W, V) -> Candidates"""
+    """The best 2W continuations of all live beams. (B, W, V) -> Candidates"""
     width, vocab_size = logits.shape[1:]
     wanted = 2 * width if width > 1 else 1
-    num_best = min(wanted + NUM_FORBIDDEN, vocab_size)  # K
+    num_best = min(wanted + NUM_FORBIDDEN * width, width * vocab_size)  # K
     logits = tf.cast(logits, tf.float32)
-    normalizers = log_sum_exp(logits)[:, :, None]  # (B, W, 1), over all ids, also forbidden ones
+    normalizers = log_sum_exp(logits)  # (B, W), over all ids, also forbidden ones
+    # A beam whose distribution is broken (NaN, or no id possible) ends here.
+    goes_on = tf.math.is_finite(normalizers) & ~search.done[:, None]
+    before = tf.where(goes_on, search.live_log_probs, MINUS_INFINITY)  # (B, W)
 
-    def flat(x):
-        return tf.reshape(x, (-1, x.shape[2] or tf.shape(x)[2]))  # (B * W, ...)
+    def log_probs_of(values, before, normalizers):
+        # The minimum: rounding must not raise log P, early stopping counts on it.
+        after = before + tf.minimum(values - normalizers, 0.0)
+        return tf.where(before > MINUS_INFINITY, after, MINUS_INFINITY)
 
-    best = top_k(without_repeats(flat(logits), flat(search.live_ids), index, settings), num_best)
-    values, ids = (tf.reshape(x, (-1, width, num_best)) for x in best)
-    allowed = ~forbidden(ids, index, constraints, settings)  # (B, W, K)
+    possible = without_repeats(*map(_flat, (logits, search.live_ids)), index, settings)  # (B * W, V)
+    possible = tf.reshape(possible, (-1, width, vocab_size))
+    log_probs, parents, ids = top_k_of_rows(possible, num_best, log_probs_of, (before, normalizers))  # (B, K)
+    log_probs = tf.where(forbidden(ids, index, constraints, settings), MINUS_INFINITY, log_probs)
     if constraints.prefix_ids is not None:
-        forced_ids, is_forced = forced(constraints, index)
-        first = is_forced[:, None, None] & (tf.range(num_best) == 0)  # (B, 1, K), the forced id takes the first place
-        forced_logits = tf.gather(logits, forced_ids, axis=2, batch_dims=1)  # (B, W)
-        values = tf.where(first, forced_logits[:, :, None], values)
-        ids = tf.where(first, forced_ids[:, None, None], ids)
-        allowed = tf.where(is_forced[:, None, None], first, allowed)
-    # The minimum: rounding must not raise log P, early stopping counts on it. A beam whose distribution is broken
-    # (NaN, or no id possible) ends here.
-    log_probs = search.live_log_probs[:, :, None] + tf.minimum(values - normalizers, 0.0)
-    allowed &= tf.math.is_finite(normalizers) & ~search.done[:, None, None]
-    log_probs = tf.reshape(tf.where(allowed, log_probs, MINUS_INFINITY), (-1, width * num_best))
-    log_probs, places = tf.math.top_k(log_probs, min(wanted, width * num_best))  # (B, C)
-    return Candidates(
-        log_probs=log_probs,
-        parents=places // num_best,
-        ids=tf.gather(tf.reshape(ids, (-1, width * num_best)), places, batch_dims=1),
-    )
+        forced_ids, is_forced = (x[:, None] for x in forced(constraints, index))  # (B, 1); one candidate a beam
+        values = tf.gather(logits, forced_ids[:, 0], axis=2, batch_dims=1)  # (B, W)
+        more = [[0, 0], [0, num_best - width]]
+        forced_log_probs = tf.pad(log_probs_of(values, before, normalizers), more, constant_values=MINUS_INFINITY)
+        log_probs = tf.where(is_forced, forced_log_probs, log_probs)
+        parents = tf.where(is_forced, tf.pad(tf.range(width)[None], more), parents)
+        ids = tf.where(is_forced, forced_ids, ids)
+    log_probs, places = tf.math.top_k(log_probs, min(wanted, num_best))  # (B, C)
+    return Candidates(log_probs, *(tf.gather(x, places, batch_dims=1) for x in (parents, ids)))
+
+
+def _flat(x):
+    """(B, W, N) -> (B * W, N)"""
+    return tf.reshape(x, (-1, x.shape[2] or tf.shape(x)[2]))
 
 
 def _finish(index, search, candidates, settings):

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_transformer.xla import block_size
+
 MINUS_INFINITY = float("-inf")
 
 
@@ -13,32 +15,48 @@ def length_penalty(lengths, alpha):
 def top_k(values, k):
     """`tf.math.top_k` to the last tie, but several times faster for few of many. (N, V) -> values, ids, 2 x (N, k)
 
-    The best k stand in the k blocks with the greatest maxima, so one cheap pass finds the blocks, and only these are
-    sorted. Of equal maxima and of equal values the lower index comes first, as it does in `tf.math.top_k`:
+    Of a row that has NaN some ids come, no matter which.
+    """
+    best, _, ids = top_k_of_rows(values[:, None], k)
+    return best, ids
+
+
+def top_k_of_rows(values, k, score=lambda x: x, numbers=()):
+    """The best k of the W rows of V values together, by their scores. (B, W, V) -> scores, rows, ids, 3 x (B, k)
+
+    The best k stand in the k blocks whose maxima have the best scores, so one cheap pass finds the blocks, and only
+    these are sorted. Of equal scores the lower row comes first, then the lower id:
 
         blocks of 4 | 3 1 0 2 | 9 4 7 1 | 5 5 0 1 | k = 2
         maxima      |    3    |    9    |    5    | -> sort 9 4 7 1 5 5 0 1 -> 9 and 7, at 4 and 6
 
-    Of a row that has NaN some ids come, no matter which.
+    Args:
+        values: (B, W, V).
+        k: how many.
+        score: of an array of values (B, N, M) and the numbers of their rows, (B, N, 1) each. Of a row a greater value
+            must not have a lower score. NaN counts as minus infinity.
+        numbers: (B, W) each, what `score` has to know of every row.
     """
-    size = values.shape[1]
-    block = _block_size(size)
-    if size < 4 * k * block:
-        return _sorted_top_k(values, k)
+    width, size = values.shape[1:]
+    block = block_size(size)
+
+    def sorted_top_k(values, numbers, k):
+        scores = score(values, *(x[:, :, None] for x in numbers))
+        # Numbers that have no order, NaN, may lead the sort inside out of its array; NaN > x is false.
+        scores = tf.where(scores > MINUS_INFINITY, scores, MINUS_INFINITY)
+        return tf.math.top_k(tf.reshape(scores, (-1, values.shape[1] * values.shape[2])), k)
+
+    if width * size < 4 * k * block:
+        best, places = sorted_top_k(values, numbers, k)
+        return best, places // size, places % size
     if size % block:
-        values = tf.pad(values, [[0, 0], [0, -size % block]], constant_values=MINUS_INFINITY)
-    blocks = tf.reshape(values, (-1, values.shape[1] // block, block))  # (N, V / block, block)
-    _, best_blocks = _sorted_top_k(tf.reduce_max(blocks, axis=2), k)
-    best_blocks = tf.sort(best_blocks, axis=1)  # (N, k)
-    best, places = _sorted_top_k(tf.reshape(tf.gather(blocks, best_blocks, batch_dims=1), (-1, k * block)), k)
-    return best, tf.gather(best_blocks, places // block, batch_dims=1) * block + places % block
-
-
-def _sorted_top_k(values, k):
-    # Numbers that have no order, NaN, may lead the sort inside out of its array; NaN > x is false.
-    return tf.math.top_k(tf.where(values > MINUS_INFINITY, values, MINUS_INFINITY), k)
-
-
-def _block_size(size):
-    """A width near 32, up to which XLA finds a maximum in one loop; a divisor spares a padded copy."""
-    return next((width for width in range(32, 15, -1) if size % width == 0), 32)
+        values = tf.pad(values, [[0, 0], [0, 0], [0, -size % block]], constant_values=MINUS_INFINITY)
+    num_blocks = values.shape[2] // block  # of a row
+    blocks = tf.reshape(values, (-1, width, num_blocks, block))
+    _, chosen = sorted_top_k(tf.reduce_max(blocks, axis=3), numbers, k)
+    chosen = tf.sort(chosen, axis=1)  # (B, k)
+    rows = chosen // num_blocks
+    values = tf.gather(tf.reshape(blocks, (-1, width * num_blocks, block)), chosen, batch_dims=1)  # (B, k, block)
+    best, places = sorted_top_k(values, [tf.gather(x, rows, batch_dims=1) for x in numbers], k)
+    chosen = tf.gather(chosen, places // block, batch_dims=1)
+    return best, chosen // num_blocks, chosen % num_blocks * block + places % block

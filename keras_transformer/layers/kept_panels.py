@@ -9,12 +9,40 @@ until the weights change. So whoever searches again and again keeps them:
 """
 
 import threading
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 COMPARABLE = tf.float16, tf.float32, tf.float64  # NumPy sees where their numbers lie
+
+
+class Cut(NamedTuple):
+    """A kernel as it was when it was cut."""
+
+    kernel: keras.Variable
+    handle: tf.Tensor
+    value: tf.Tensor
+    address: int
+
+    @classmethod
+    def of(cls, kernel):
+        """None where no address is to be seen: of what is no variable, or several of a strategy's, or on a GPU."""
+        variable = kernel.value if isinstance(kernel, keras.Variable) else None
+        if variable is None or isinstance(variable, tf.distribute.DistributedValues):
+            return None
+        if "CPU" not in variable.device or variable.dtype not in COMPARABLE:
+            return None
+        # A variable whose rows have been written to one by one copies itself for whoever reads it, until it is told
+        # that somebody will hold the value for long.
+        tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
+        value = read(variable.handle, variable.dtype)
+        return cls(kernel, variable.handle, value, address(value))
+
+    def is_still(self, kernel):
+        """Whether `kernel` is the same and has not changed. In few steps: whoever searches waits for it."""
+        return kernel is self.kernel and address(read(self.handle, self.value.dtype)) == self.address
 
 
 class KeptPanels:
@@ -27,7 +55,7 @@ class KeptPanels:
 
     def __init__(self, layers):
         self._layers = tuple(layers)
-        self._cut = {}  # {layer: the value of its kernel that was cut}
+        self._cut = {}  # {layer: Cut}
         self._panels = {}  # {layer: variables}
         self._one_at_a_time = threading.Lock()
 
@@ -35,19 +63,19 @@ class KeptPanels:
         """Cuts the kernels that have changed. For whoever runs eagerly."""
         with self._one_at_a_time:
             for layer in self._layers:
-                place = address(value_of(layer.kernel))
-                if place is None and layer not in self._panels:
-                    continue
-                if place is None or place != address(self._cut.get(layer)):
-                    self._cut_again(layer)
+                cut, kernel = self._cut.get(layer), layer.kernel
+                if cut is None or not cut.is_still(kernel):
+                    self._cut_again(layer, Cut.of(kernel))
 
     def of(self, layer):
         """The panels of a layer, or None where none are kept. -> arrays of (P, D, columns)"""
         kept = self._panels.get(layer)
         return kept and tuple(variable.value() for variable in kept)
 
-    def _cut_again(self, layer):
-        self._cut[layer] = value_of(layer.kernel, for_long=True)
+    def _cut_again(self, layer, cut):
+        if cut is None and layer not in self._panels:
+            return
+        self._cut[layer] = cut
         panels = layer.xla_panels()
         if layer not in self._panels:
             self._panels[layer] = tuple(tf.Variable(array, trainable=False) for array in panels)
@@ -56,22 +84,11 @@ class KeptPanels:
                 variable.assign(array)
 
 
-def value_of(kernel, for_long=False):
-    """The value of a variable as it lies in memory; None of what is no variable, or several of a strategy's.
-
-    A variable whose rows have been written to one by one copies itself for whoever reads it, until it is told that
-    somebody will hold the value `for_long`.
-    """
-    variable = kernel.value if isinstance(kernel, keras.Variable) else None
-    if variable is None or isinstance(variable, tf.distribute.DistributedValues):
-        return None
-    if for_long:
-        tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
-    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)  # `value()` takes twice as long
+def read(handle, dtype):
+    """The value of a variable as it lies in memory. `value()` takes twice as long."""
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
 def address(value):
-    """Where the numbers of an eager tensor lie, or None: of nothing, on a GPU, of a dtype that NumPy does not have."""
-    if value is None or "CPU" not in value.device or value.dtype not in COMPARABLE:
-        return None
+    """Where the numbers of an eager tensor lie."""
     return np.asarray(memoryview(value)).ctypes.data

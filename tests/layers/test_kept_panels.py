@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.layers import products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.kept_panels import KeptPanels, address, value_of
+from keras_transformer.layers.kept_panels import Cut, KeptPanels
 from keras_transformer.layers.products import COLUMNS, use_products
 
 D = 24
@@ -208,7 +208,10 @@ def test_a_kernel_that_is_no_variable_is_not_kept(dense, rng):
         assert after.of(dense) is None
 
 
-def test_the_address_is_that_of_the_value(dense):
-    values = [value_of(dense.kernel) for _ in range(2)]
-    assert address(values[0]) == address(values[1]) != address(tf.identity(dense.kernel) + 0.0)
-    assert address(None) is None
+def test_a_cut_is_of_one_value_of_one_variable(dense):
+    cut, other = Cut.of(dense.kernel), keras.Variable(np.ones((D, 3)))
+    assert cut.is_still(dense.kernel) and not cut.is_still(other)
+    assert Cut.of(dense.kernel).address == cut.address != Cut.of(other).address
+    dense.kernel.assign(dense.kernel + 0.0)
+    assert not cut.is_still(dense.kernel)
+    assert Cut.of(tf.ones((D, 3))) is None
