@@ -15,6 +15,7 @@ as one row of the boolean `Cache.path`, and `reorder` moves those rows and nothi
     path of w1:       .    x    x    .    .    x         continued beam 0 of step 0
 """
 
+import itertools
 from typing import NamedTuple
 
 import keras
@@ -30,7 +31,7 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.kept_panels import KeptPanels
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.products import GRAPH_FEW_ROWS, use_products
+from keras_transformer.layers.products import GRAPH_FEW_ROWS, use_products, xla_products
 from keras_transformer.presets import preset
 
 
@@ -197,8 +198,9 @@ class Transformer(keras.Model):
         if loop == "graph" and not few:
             return {vocabulary: vocabulary.turned_product()}
         if loop == "graph":
-            return {layer: layer.graph_product() for layer in self._layers_of_step()}
-        return {layer: layer.xla_product(panels and panels.of(layer)) for layer in self._layers_of_step()}
+            return {layer: layer.graph_product() for layers in self._layers_of_step() for layer in layers}
+        ways = (xla_products(layers, panels and panels.of(layers)) for layers in self._layers_of_step())
+        return dict(itertools.chain.from_iterable(way.items() for way in ways))
 
     def factor_products(self, left_out):
         """How layers multiply in a training step that makes the gradients of kernels after the backward pass.
@@ -214,7 +216,8 @@ class Transformer(keras.Model):
         return KeptPanels(self._layers_of_step())
 
     def _layers_of_step(self):
-        return [self.output_embedding, *(layer for block in self.decoder for layer in block.layers_of_step())]
+        """Those together that multiply the same rows."""
+        return [(self.output_embedding,), *(layers for block in self.decoder for layers in block.layers_of_step())]
 
     def step(self, ids, index, cache, products=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache

@@ -147,7 +147,11 @@ class DecoderBlock(_Block):
         return self.feed_forward_norm.after(x, self.feed_forward(y)), present
 
     def layers_of_step(self):
-        """The dense layers that a step of decoding goes through: all but those that project the memory."""
+        """The dense layers that a step of decoding goes through, those together that multiply the same rows.
+
+        These are all but the two that project the memory.
+        """
         itself, cross, network = self.self_attention, self.cross_attention, self.feed_forward
-        yield from (itself.query, itself.key, itself.value, itself.output_projection)
-        yield from (cross.query, cross.output_projection, network.inner, network.outer)
+        yield itself.query, itself.key, itself.value
+        for layer in (itself.output_projection, cross.query, cross.output_projection, network.inner, network.outer):
+            yield (layer,)

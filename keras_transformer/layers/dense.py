@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.gradients import factor_product, on_every_row, trained_product
-from keras_transformer.layers.products import graph_panel_product, panel_product, plain_product, product, xla_panels
+from keras_transformer.layers.products import graph_panel_product, plain_product, product
 from keras_transformer.xla import by_xla_on_cpu
 
 
@@ -18,28 +18,25 @@ from keras_transformer.xla import by_xla_on_cpu
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense`: activation(x W + b)."""
 
+    is_transposed = False  # the kernel is (D, N)
+
     def call(self, x, training=False):
         """(..., D) -> (..., units)"""
         rows, trained_by_xla = tf.reshape(x, (-1, x.shape[-1])), training and by_xla_on_cpu()
-        y = product(self, rows, self._cast_kernel(), otherwise=trained_product if trained_by_xla else plain_product)
+        y = product(self, rows, self.cast_kernel(), otherwise=trained_product if trained_by_xla else plain_product)
         if self.bias is not None:
             bias = ops.convert_to_tensor(self.bias)
             y = y + on_every_row(bias, y) if trained_by_xla else tf.nn.bias_add(y, bias)
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
-    def xla_product(self, panels=None):
-        return panel_product(self._cast_kernel(), panels=panels)
-
-    def xla_panels(self):
-        return xla_panels(self._cast_kernel())
-
     def graph_product(self):
-        return graph_panel_product(self._cast_kernel())
+        return graph_panel_product(self.cast_kernel())
 
     def factor_product(self, left_out):
-        return factor_product(self.kernel, self._cast_kernel(), left_out)
+        return factor_product(self.kernel, self.cast_kernel(), left_out)
 
-    def _cast_kernel(self):
+    def cast_kernel(self):
+        """As products take it."""
         return ops.cast(self.kernel, self.compute_dtype)
 
 

@@ -6,14 +6,7 @@ from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
 from keras_transformer.layers.gradients import factor_product
-from keras_transformer.layers.products import (
-    graph_panel_product,
-    left_product,
-    panel_product,
-    product,
-    turned_product,
-    xla_panels,
-)
+from keras_transformer.layers.products import graph_panel_product, left_product, product, turned_product
 
 LARGE = 2**22  # a vocabulary of so many numbers is more than a processor keeps nearby
 
@@ -37,6 +30,8 @@ class TokenEmbedding(keras.layers.Layer):
         vocab_size: number of rows.
         d_model: width of a vector.
     """
+
+    is_transposed = True  # the kernel of the pre-softmax transformation is (V, D)
 
     def __init__(self, vocab_size, d_model, **kwargs):
         super().__init__(**kwargs)
@@ -74,25 +69,20 @@ class TokenEmbedding(keras.layers.Layer):
         """The variable of the pre-softmax transformation. (V, D)"""
         return self.embeddings
 
-    def xla_product(self, panels=None):
-        return panel_product(self._cast_kernel(), transposed=True, panels=panels)
-
-    def xla_panels(self):
-        return xla_panels(self._cast_kernel(), transposed=True)
-
     def left_product(self):
-        return left_product(self._cast_kernel())
+        return left_product(self.cast_kernel())
 
     def graph_product(self):
-        return graph_panel_product(self._cast_kernel(), transposed=True)
+        return graph_panel_product(self.cast_kernel(), transposed=True)
 
     def turned_product(self):
-        return turned_product(self._cast_kernel())
+        return turned_product(self.cast_kernel())
 
     def factor_product(self, left_out):
-        return factor_product(self.kernel, self._cast_kernel(), left_out, transposed=True)
+        return factor_product(self.kernel, self.cast_kernel(), left_out, transposed=True)
 
-    def _cast_kernel(self):
+    def cast_kernel(self):
+        """As products take it."""
         return ops.cast(self.embeddings, self.compute_dtype)
 
     def compute_output_shape(self, ids_shape):

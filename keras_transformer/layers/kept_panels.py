@@ -3,9 +3,9 @@
 Cutting the panels of all kernels takes a program of XLA's as long as several steps of its search, and they stay right
 until the weights change. So whoever searches again and again keeps them:
 
-    panels = KeptPanels(layers)
-    panels.refresh()                                    # before every search: cuts what has changed
-    panel_product(kernel, panels=panels.of(layer))      # in a program
+    panels = KeptPanels([(query, key, value), (output,)])
+    panels.refresh()                                              # before every search: cuts what has changed
+    xla_products((query, key, value), panels.of((query, key, value)))      # in a program
 """
 
 import threading
@@ -14,6 +14,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+
+from keras_transformer.layers.products import xla_panels
 
 COMPARABLE = tf.float16, tf.float32, tf.float64  # NumPy sees where their numbers lie
 
@@ -46,41 +48,42 @@ class Cut(NamedTuple):
 
 
 class KeptPanels:
-    """The `xla_panels` of layers, cut again where a kernel has changed.
+    """The `xla_panels` of groups of layers, cut again where a kernel has changed.
 
     Whether it has, its address tells. Here the value that was cut is held, so nothing else comes to lie in its memory,
     and TensorFlow writes into no memory that somebody holds beside the variable: what is assigned, or added, comes to
     lie elsewhere. Where no address is to be seen nothing is kept, and every search cuts for itself.
     """
 
-    def __init__(self, layers):
-        self._layers = tuple(layers)
-        self._cut = {}  # {layer: Cut}
-        self._panels = {}  # {layer: variables}
+    def __init__(self, groups):
+        self._groups = tuple(groups)  # tuples of layers that multiply the same rows
+        self._cuts = {}  # {layers: a Cut each, or None}
+        self._panels = {}  # {layers: variables}
         self._one_at_a_time = threading.Lock()
 
     def refresh(self):
         """Cuts the kernels that have changed. For whoever runs eagerly."""
         with self._one_at_a_time:
-            for layer in self._layers:
-                cut, kernel = self._cut.get(layer), layer.kernel
-                if cut is None or not cut.is_still(kernel):
-                    self._cut_again(layer, Cut.of(kernel))
+            for layers in self._groups:
+                cuts = self._cuts.get(layers)
+                if cuts is None or not all(map(Cut.is_still, cuts, [layer.kernel for layer in layers])):
+                    self._cut_again(layers)
 
-    def of(self, layer):
-        """The panels of a layer, or None where none are kept. -> arrays of (P, D, columns)"""
-        kept = self._panels.get(layer)
+    def of(self, layers):
+        """The panels of a group, or None where none are kept. -> arrays of (P, D, columns)"""
+        kept = self._panels.get(layers)
         return kept and tuple(variable.value() for variable in kept)
 
-    def _cut_again(self, layer, cut):
-        if cut is None and layer not in self._panels:
+    def _cut_again(self, layers):
+        cuts = [Cut.of(layer.kernel) for layer in layers]
+        if None in cuts and layers not in self._panels:
             return
-        self._cut[layer] = cut
-        panels = layer.xla_panels()
-        if layer not in self._panels:
-            self._panels[layer] = tuple(tf.Variable(array, trainable=False) for array in panels)
+        self._cuts[layers] = None if None in cuts else cuts
+        panels = xla_panels(layers)
+        if layers not in self._panels:
+            self._panels[layers] = tuple(tf.Variable(array, trainable=False) for array in panels)
         else:
-            for variable, array in zip(self._panels[layer], panels, strict=True):
+            for variable, array in zip(self._panels[layers], panels, strict=True):
                 variable.assign(array)
 
 

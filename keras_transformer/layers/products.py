@@ -4,19 +4,20 @@ A step of a search multiplies few rows by every kernel of the decoder, and what 
 kernels. As kernels lie, libraries read one for four rows at half the speed of the memory or less. So before its loop a
 search may prepare another way for a layer, a `Product`:
 
-    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together
+    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, or of several
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     graph_panel_product   graph  one array of narrower panels (P, D, 32), for large kernels
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
 Layers multiply by `product`, which is the plain one outside of `use_products`:
 
->>> with use_products({layer: layer.xla_product()}):
+>>> with use_products(xla_products([layer])):
 ...     layer(x)
 """
 
 import contextlib
 import contextvars
+import itertools
 import os
 import types
 from collections.abc import Callable
@@ -60,29 +61,49 @@ def plain_product(kernel, transposed=False):
     return lambda rows: tf.matmul(rows, kernel, transpose_b=transposed)
 
 
-def panel_product(kernel, transposed=False, panels=None):
+def xla_products(layers, panels=None):
+    """How XLA multiplies fastest by the kernels of layers that multiply the same rows. -> {layer: Product}
+
+    Their kernels lie side by side. Every layer's product is that of all, of which it takes its columns; XLA makes what
+    is the same but once. `panels` are their `xla_panels`, where somebody has kept them.
+    """
+    panels, axis = panels or xla_panels(layers), 0 if _are_transposed(layers) else 1
+    ends = list(itertools.accumulate(layer.cast_kernel().shape[axis] for layer in layers))
+    return {
+        layer: panel_product(layer.cast_kernel(), panels, (begin, end), ends[-1], layer.is_transposed)
+        for layer, begin, end in zip(layers, [0, *ends], ends, strict=False)
+    }
+
+
+def xla_panels(layers):
+    """What `xla_products` multiply by. -> arrays of (P, D, COLUMNS)
+
+    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
+    """
+    transposed = _are_transposed(layers)
+    kernels = tf.concat([layer.cast_kernel() for layer in layers], axis=0 if transposed else 1)
+    return to_panels(kernels, transposed, COLUMNS, THREADS)
+
+
+def _are_transposed(layers):
+    [transposed] = {layer.is_transposed for layer in layers}
+    return transposed
+
+
+def panel_product(kernel, panels, columns, size, transposed=False):
     """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
-    That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. `panels` are its `xla_panels`, where
-    somebody has kept them.
+    That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. The kernel has the `columns` from one
+    to another of the `size` ones that the panels have.
     """
-    size, plain = kernel.shape[0 if transposed else 1], plain_product(kernel, transposed)
-    panels = panels or xla_panels(kernel, transposed)
+    plain, (begin, end) = plain_product(kernel, transposed), columns
 
     def multiply(rows):
         num_rows = tf.shape(rows)[0]
         few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
-        return tf.cond(few, lambda: by_panels(rows, panels, size), lambda: plain(rows))
+        return tf.cond(few, lambda: by_panels(rows, panels, size)[:, begin:end], lambda: plain(rows))
 
     return multiply
-
-
-def xla_panels(kernel, transposed=False):
-    """What `panel_product` multiplies by. (D, N), or (N, D) if `transposed` -> arrays of (P, D, COLUMNS)
-
-    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
-    """
-    return to_panels(kernel, transposed, COLUMNS, THREADS)
 
 
 def left_product(kernel):
@@ -169,4 +190,5 @@ def by_graph_panels(rows, panels, size):
 
 def _columns_together(y, size):
     """(P, R, columns) -> (R, N)"""
+    y = y[: -(-size // y.shape[2])]  # without panels that are nothing but zeros
     return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]

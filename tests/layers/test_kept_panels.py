@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import products
+from keras_transformer.layers import kept_panels, products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.kept_panels import Cut, KeptPanels
-from keras_transformer.layers.products import COLUMNS, use_products
+from keras_transformer.layers.products import COLUMNS, use_products, xla_panels, xla_products
 
 D = 24
 
@@ -36,52 +36,60 @@ def vocabulary():
 
 @pytest.fixture
 def cut(monkeypatch):
-    """The layers whose panels have been cut, one after the other."""
-    layers = []
-    for kind in (Dense, TokenEmbedding):
-        original = kind.xla_panels
-        monkeypatch.setattr(
-            kind, "xla_panels", lambda layer, original=original: layers.append(layer) or original(layer)
-        )
-    return layers
+    """The layers whose panels have been cut, one group after the other."""
+    groups = []
+    monkeypatch.setattr(kept_panels, "xla_panels", lambda layers: groups.append(layers) or xla_panels(layers))
+    return groups
 
 
-def assert_kept(panels, *layers):
-    for layer in layers:
-        for kept, expected in zip(panels.of(layer), layer.xla_panels(), strict=True):
+def assert_kept(panels, *groups):
+    for layers in groups:
+        for kept, expected in zip(panels.of(layers), xla_panels(layers), strict=True):
             np.testing.assert_array_equal(kept, expected)
 
 
 def test_what_is_kept_are_the_panels_of_every_layer(dense, vocabulary):
-    panels = KeptPanels([dense, vocabulary])
-    assert panels.of(dense) is None
+    panels = KeptPanels([(dense,), (vocabulary,)])
+    assert panels.of((dense,)) is None
     panels.refresh()
-    assert_kept(panels, dense, vocabulary)
+    assert_kept(panels, (dense,), (vocabulary,))
 
 
 def test_panels_are_cut_once_as_long_as_nothing_changes(dense, vocabulary, cut):
-    panels = KeptPanels([dense, vocabulary])
+    panels = KeptPanels([(dense,), (vocabulary,)])
     for _ in range(3):
         panels.refresh()
-    assert cut == [dense, vocabulary]
+    assert cut == [(dense,), (vocabulary,)]
 
 
 def test_only_a_kernel_that_has_changed_is_cut_again(dense, vocabulary, cut):
-    panels = KeptPanels([dense, vocabulary])
+    panels = KeptPanels([(dense,), (vocabulary,)])
     panels.refresh()
     vocabulary.embeddings.assign(vocabulary.embeddings * 2.0)
     dense.bias.assign(dense.bias + 1.0)
     panels.refresh()
-    assert cut == [dense, vocabulary, vocabulary]
-    assert_kept(panels, dense, vocabulary)
+    assert cut == [(dense,), (vocabulary,), (vocabulary,)]
+    assert_kept(panels, (dense,), (vocabulary,))
+
+
+def test_kernels_that_lie_side_by_side_are_cut_again_when_one_of_them_has_changed(dense, cut):
+    other = Dense(COLUMNS)
+    other.build((None, D))
+    panels, layers = KeptPanels([(dense, other)]), (dense, other)
+    for times, kernel in enumerate((dense.kernel, other.kernel, dense.kernel), start=1):
+        panels.refresh()
+        panels.refresh()
+        assert cut == [layers] * times
+        assert_kept(panels, layers)
+        kernel.assign(kernel * 2.0)
 
 
 def test_a_kernel_of_which_rows_were_written_is_cut_once_more_and_no_more(vocabulary, cut):
-    panels = KeptPanels([vocabulary])
+    panels = KeptPanels([(vocabulary,)])
     for times in (1, 2, 3):
         panels.refresh()
         panels.refresh()
-        assert cut == [vocabulary] * times
+        assert cut == [(vocabulary,)] * times
         vocabulary.embeddings.value.scatter_nd_add([[1]], tf.ones((1, D)))  # from here on reading copies
 
 
@@ -109,7 +117,7 @@ CHANGES = {
 @pytest.mark.parametrize("which", ["dense", "vocabulary"])
 def test_no_change_of_a_kernel_goes_unseen(request, which, change, how):
     layer = request.getfixturevalue(which)
-    panels, change_it = KeptPanels([layer]), change(layer.kernel)
+    panels, change_it = KeptPanels([(layer,)]), change(layer.kernel)
 
     def run():
         change_it()  # may give an operation, which a `tf.function` may not
@@ -122,17 +130,17 @@ def test_no_change_of_a_kernel_goes_unseen(request, which, change, how):
         run()
         assert (np.array(layer.kernel) != before).any()
         panels.refresh()
-        assert_kept(panels, layer)
+        assert_kept(panels, (layer,))
 
 
 def test_a_program_has_the_panels_of_today(dense):
-    panels = KeptPanels([dense])
+    panels = KeptPanels([(dense,)])
     panels.refresh()
     x = tf.random.normal((1, 3, D))
 
     @tf.function(jit_compile=True, autograph=False)
     def program(x):
-        with use_products({dense: dense.xla_product(panels.of(dense))}):
+        with use_products(xla_products([dense], panels.of((dense,)))):
             return dense(x)
 
     np.testing.assert_allclose(program(x), dense(x), atol=1e-5)
@@ -143,12 +151,12 @@ def test_a_program_has_the_panels_of_today(dense):
 
 
 def test_a_product_does_not_cut_what_is_kept(dense, monkeypatch):
-    panels = KeptPanels([dense])
+    panels = KeptPanels([(dense,)])
     panels.refresh()
     monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("cut again"))
-    with use_products({dense: dense.xla_product(panels.of(dense))}):
+    with use_products(xla_products([dense], panels.of((dense,)))):
         dense(tf.ones((1, 3, D)))
-    with pytest.raises(pytest.fail.Exception), use_products({dense: dense.xla_product()}):
+    with pytest.raises(pytest.fail.Exception), use_products(xla_products([dense])):
         dense(tf.ones((1, 3, D)))
 
 
@@ -158,34 +166,34 @@ def test_nothing_is_kept_of_a_kernel_without_an_address(kind):
     with strategy.scope():
         layer = Dense(71, dtype="bfloat16" if kind == "bfloat16" else "float32")
         layer.build((None, D))
-    panels = KeptPanels([layer])
+    panels = KeptPanels([(layer,)])
     panels.refresh()
-    assert panels.of(layer) is None
+    assert panels.of((layer,)) is None
 
 
 def test_under_mixed_precision_panels_have_the_dtype_of_the_products():
     layer = Dense(71, dtype="mixed_bfloat16")
     layer.build((None, D))
-    panels = KeptPanels([layer])
+    panels = KeptPanels([(layer,)])
     panels.refresh()
-    assert {array.dtype for array in panels.of(layer)} == {tf.bfloat16}
-    assert_kept(panels, layer)
+    assert {array.dtype for array in panels.of((layer,))} == {tf.bfloat16}
+    assert_kept(panels, (layer,))
 
 
 def test_two_threads_that_begin_at_once_make_the_same_panels(dense, monkeypatch):
-    original, together = Dense.xla_panels, threading.Barrier(2)
+    together = threading.Barrier(2)
 
-    def slowly(layer):
+    def slowly(layers):
         with contextlib.suppress(threading.BrokenBarrierError):
             together.wait(timeout=0.5)  # for the other one, were it here as well
-        return original(layer)
+        return xla_panels(layers)
 
-    monkeypatch.setattr(Dense, "xla_panels", slowly)
-    panels, seen = KeptPanels([dense]), []
+    monkeypatch.setattr(kept_panels, "xla_panels", slowly)
+    panels, seen = KeptPanels([(dense,)]), []
 
     def begin():
         panels.refresh()
-        seen.append(panels._panels[dense])
+        seen.append(panels._panels[dense,])
 
     threads = [threading.Thread(target=begin) for _ in range(2)]
     for thread in threads:
@@ -197,15 +205,15 @@ def test_two_threads_that_begin_at_once_make_the_same_panels(dense, monkeypatch)
 
 def test_a_kernel_that_is_no_variable_is_not_kept(dense, rng):
     """Of a layer with LoRA it is a sum. One that was kept before gets what it has become."""
-    before, after = KeptPanels([dense]), KeptPanels([dense])
+    before, after = KeptPanels([(dense,)]), KeptPanels([(dense,)])
     before.refresh()
     dense.enable_lora(2)
     for _ in range(2):
         dense.lora_kernel_b.assign(rng.normal(size=dense.lora_kernel_b.shape))
         for panels in (before, after):
             panels.refresh()
-        assert_kept(before, dense)
-        assert after.of(dense) is None
+        assert_kept(before, (dense,))
+        assert after.of((dense,)) is None
 
 
 def test_a_cut_is_of_one_value_of_one_variable(dense):

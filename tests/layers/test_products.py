@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,29 +17,46 @@ from keras_transformer.layers.products import (
     by_graph_panels,
     by_panels,
     left_product,
-    panel_product,
     to_panels,
     turned_product,
     use_products,
+    xla_products,
 )
 
 D = 24
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
 
 
+def dense_layers(*sizes):
+    layers = [Dense(size) for size in sizes]
+    for layer in layers:
+        layer.build((None, D))
+    return layers
+
+
+def vocabularies(*sizes):
+    layers = [TokenEmbedding(size, D) for size in sizes]
+    for layer in layers:
+        layer.build()
+    return layers
+
+
 @COMPILED
 @pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
-@pytest.mark.parametrize("size", [1, COLUMNS - 1, COLUMNS, 3 * COLUMNS, 3 * COLUMNS + 5])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_the_product_by_panels_is_the_product_with_the_kernel(rng, rows, size, transposed, compiled):
-    x, kernel = rng.normal(size=(rows, D)), rng.normal(size=(D, size))
+@pytest.mark.parametrize(
+    "sizes", [[1], [COLUMNS - 1], [COLUMNS], [3 * COLUMNS], [3 * COLUMNS + 5], [71, 1, 2 * COLUMNS]]
+)
+@pytest.mark.parametrize("make", [dense_layers, vocabularies])
+def test_products_by_panels_are_products_with_the_kernels(rng, rows, sizes, make, compiled):
+    layers, x = make(*sizes), rng.normal(size=(rows, D)).astype("float32")
 
     @tf.function(jit_compile=compiled, autograph=False)
-    def product(x, kernel):
-        return panel_product(kernel, transposed)(x)
+    def multiply(x):
+        return [product(x) for product in xla_products(layers).values()]
 
-    found = product(tf.constant(x), tf.constant(kernel.T if transposed else kernel))
-    np.testing.assert_allclose(found, x @ kernel)
+    for layer, found in zip(layers, multiply(tf.constant(x)), strict=True):
+        kernel = layer.kernel.numpy()
+        np.testing.assert_allclose(found, x @ (kernel.T if make is vocabularies else kernel), atol=1e-5)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -53,8 +72,10 @@ def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeyp
     seen = []
     monkeypatch.setattr(products, "THREADS", threads)
     monkeypatch.setattr(products, "by_panels", lambda rows, cut, size: seen.append(cut) or by_panels(rows, cut, size))
-    rows, kernel = rng.normal(size=(4, D)), rng.normal(size=(D, 5 * COLUMNS))
-    np.testing.assert_allclose(panel_product(tf.constant(kernel))(tf.constant(rows)), rows @ kernel)
+    rows = rng.normal(size=(4, D)).astype("float32")
+    [layer] = dense_layers(5 * COLUMNS)
+    [multiply] = xla_products([layer]).values()
+    np.testing.assert_allclose(multiply(tf.constant(rows)), rows @ layer.kernel.numpy(), atol=1e-5)
     [cut] = seen
     assert [part.shape for part in cut] == [(size, D, COLUMNS) for size in sizes]
 
@@ -67,6 +88,17 @@ def test_the_panels_of_all_threads_are_multiplied_by_one_copy_of_the_rows(rng):
     )
     multiplications = [op for op in graph.graph.get_operations() if op.type == "BatchMatMulV2"]
     assert len(multiplications) == 4 and len({op.inputs[0].name for op in multiplications}) == 1
+
+
+def test_xla_multiplies_by_kernels_that_lie_side_by_side_at_once(rng):
+    layers = dense_layers(COLUMNS, COLUMNS, 2 * COLUMNS)
+
+    def multiply(x):
+        return [product(x) for product in xla_products(layers).values()]
+
+    compiled = tf.function(multiply, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir(tf.ones((3, D)))("optimized_hlo")
+    assert len(re.findall(r" dot\(", program)) == 2  # an array of panels a thread
 
 
 @COMPILED
@@ -92,9 +124,7 @@ def two_threads(monkeypatch):
 
 
 def layers():
-    dense, vocabulary = Dense(71), TokenEmbedding(71, D)
-    dense.build((None, D))
-    vocabulary.build()
+    [dense], [vocabulary] = dense_layers(71), vocabularies(71)
     return [(dense, dense), (vocabulary, vocabulary.logits)]
 
 
@@ -117,7 +147,7 @@ def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which
     layer, call = layers()[which]
     x, seen = rng.normal(size=(1, rows, D)).astype("float32"), []
     monkeypatch.setattr(products, "by_panels", lambda x, cut, size: seen.append(cut) or by_panels(x, cut, size))
-    with use_products({layer: layer.xla_product()}):
+    with use_products(xla_products([layer])):
         found = call(x)
     np.testing.assert_allclose(found, call(x), atol=1e-5)
     assert len(seen) == (1 < rows <= FEW_ROWS)
