@@ -1,10 +1,12 @@
 import functools
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding.scoring import length_penalty, top_k
+from keras_transformer.decoding.scoring import length_penalty, top_k, top_k_of_rows
+from keras_transformer.xla import log_sum_exp
 
 XLA = functools.partial(tf.function, jit_compile=True)
 
@@ -40,3 +42,41 @@ def test_nan_disturbs_no_other_row(size, rng):
     np.testing.assert_array_equal(best[2:], expected.values)
     np.testing.assert_array_equal(ids[2:], expected.indices)
     assert np.all((ids >= 0) & (ids < size))
+
+
+def likelihood(values, before, normalizers):
+    return before + tf.minimum(values - normalizers, 0.0)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, tf.function, XLA], ids=["eager", "graph", "xla"])
+@pytest.mark.parametrize("size", [7, 997, 2000])  # all at once; blocks with and without a rest
+@pytest.mark.parametrize("spread", [3, 10**6])  # many ties, few
+def test_the_best_of_several_rows_are_the_best_of_all_their_scores(size, spread, run, rng):
+    values = rng.integers(0, spread, (4, 3, size)).astype("float32")
+    before = rng.integers(-2, 1, (4, 3)).astype("float32")
+    normalizers = rng.integers(spread // 2, spread, (4, 3)).astype("float32")  # many scores are cut off at `before`
+    before[0, 1] = -np.inf  # a row of which nothing may come
+    values[1, 2] = np.nan
+    values[2, :, : size - 1] = -np.inf
+    before[3] = before[3, :1]
+    scores = np.nan_to_num(likelihood(values, before[:, :, None], normalizers[:, :, None]), nan=-np.inf, neginf=-np.inf)
+    expected = tf.math.top_k(scores.reshape(4, -1), 11)
+    best, rows, ids = run(lambda: top_k_of_rows(tf.constant(values), 11, likelihood, (before, normalizers)))()
+    np.testing.assert_array_equal(best, expected.values)
+    found = expected.values > -np.inf  # of what has no score some come, no matter which
+    np.testing.assert_array_equal((rows * size + ids)[found], expected.indices[found])
+    assert np.all((rows >= 0) & (rows < 3) & (ids >= 0) & (ids < size))
+
+
+@pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason="is for XLA on a CPU")
+def test_xla_finds_the_maxima_of_blocks_once_for_the_best_and_for_the_log_sum_exp():
+    def best(logits):
+        return top_k_of_rows(logits, 11, likelihood, (tf.zeros((1, 4)), log_sum_exp(logits)))
+
+    program = XLA(best, autograph=False).experimental_get_compiler_ir(tf.ones((1, 4, 8000)))("optimized_hlo")
+    main = program[program.index("ENTRY") :]
+    [logits] = re.findall(r"(\S+) = f32\[1,4,8000\]\S* parameter", main)
+    readers = [
+        line for line in main.splitlines() if re.search(rf"\({re.escape(logits)}[,)]|, {re.escape(logits)}[,)]", line)
+    ]
+    assert len(readers) == 3, "\n".join(readers)  # maxima of blocks, exponentials, the chosen blocks
