@@ -132,11 +132,11 @@ def _candidates(logits, index, search, constraints, settings):
     # A beam whose distribution is broken (NaN, or no id possible) ends here.
     goes_on = tf.math.is_finite(normalizers) & ~search.done[:, None]
     before = tf.where(goes_on, search.live_log_probs, MINUS_INFINITY)  # (B, W)
+    normalizers = tf.where(goes_on, normalizers, 0.0)
 
     def log_probs_of(values, before, normalizers):
         # The minimum: rounding must not raise log P, early stopping counts on it.
-        after = before + tf.minimum(values - normalizers, 0.0)
-        return tf.where(before > MINUS_INFINITY, after, MINUS_INFINITY)
+        return before + tf.minimum(values - normalizers, 0.0)
 
     possible = without_repeats(*map(_flat, (logits, search.live_ids)), index, settings)  # (B * W, V)
     possible = tf.reshape(possible, (-1, width, vocab_size))
@@ -145,9 +145,9 @@ def _candidates(logits, index, search, constraints, settings):
     if constraints.prefix_ids is not None:
         forced_ids, is_forced = (x[:, None] for x in forced(constraints, index))  # (B, 1); one candidate a beam
         values = tf.gather(logits, forced_ids[:, 0], axis=2, batch_dims=1)  # (B, W)
+        forced_log_probs = tf.where(goes_on, log_probs_of(values, before, normalizers), MINUS_INFINITY)
         more = [[0, 0], [0, num_best - width]]
-        forced_log_probs = tf.pad(log_probs_of(values, before, normalizers), more, constant_values=MINUS_INFINITY)
-        log_probs = tf.where(is_forced, forced_log_probs, log_probs)
+        log_probs = tf.where(is_forced, tf.pad(forced_log_probs, more, constant_values=MINUS_INFINITY), log_probs)
         parents = tf.where(is_forced, tf.pad(tf.range(width)[None], more), parents)
         ids = tf.where(is_forced, forced_ids, ids)
     log_probs, places = tf.math.top_k(log_probs, min(wanted, num_best))  # (B, C)
