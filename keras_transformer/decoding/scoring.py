@@ -41,8 +41,8 @@ def top_k_of_rows(values, k, score=lambda x: x, numbers=()):
     block = block_size(size)
 
     def sorted_top_k(values, numbers, k):
-        # Numbers that have no order, NaN, may lead the sort inside out of its array; NaN > x is false. Of the values,
-        # which are read twice so: else XLA finds the maxima where it reckons their scores, and takes three times as long.
+        # Numbers that have no order, NaN, may lead the sort inside out of its array; NaN > x is false. The values are
+        # asked, not the scores: of what is read twice XLA makes no part of the loop that scores it, as slow as that is.
         scores = tf.where(values > MINUS_INFINITY, score(values, *(x[:, :, None] for x in numbers)), MINUS_INFINITY)
         return tf.math.top_k(tf.reshape(scores, (-1, values.shape[1] * values.shape[2])), k)
 
