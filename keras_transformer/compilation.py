@@ -45,7 +45,6 @@ class WhereItPays:
         prepare: Callable = lambda: None,
     ):
         def traced(compiled):
-            # With `partial` every call by `_program` would fail to bind `compiled` first, in 0.2 ms.
             return tf.function(
                 lambda ids: function(ids, compiled),
                 input_signature=[tf.TensorSpec((None, None), tf.int32)],
@@ -61,8 +60,8 @@ class WhereItPays:
     def _program(self):
         """What XLA compiles: ids, how many rows are wanted -> their results.
 
-        It is called as it is traced for all shapes, without what TensorFlow asks and looks for before other calls and
-        makes of the results, which takes as long as a step of a small model's search.
+        Calls the trace directly: a `tf.function` would look for it, check arguments and wrap the results, which takes
+        as long as a step of a small model's search.
         """
         traced = self._compiled.get_concrete_function()
         call, captured, packed = traced.inference_fn.call_flat, traced.captured_inputs, traced.function_type.pack_output

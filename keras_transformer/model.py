@@ -15,7 +15,6 @@ as one row of the boolean `Cache.path`, and `reorder` moves those rows and nothi
     path of w1:       .    x    x    .    .    x         continued beam 0 of step 0
 """
 
-import itertools
 from typing import NamedTuple
 
 import keras
@@ -198,9 +197,11 @@ class Transformer(keras.Model):
         if loop == "graph" and not few:
             return {vocabulary: vocabulary.turned_product()}
         if loop == "graph":
-            return {layer: layer.graph_product() for layers in self._layers_of_step() for layer in layers}
-        ways = (xla_products(layers, panels and panels.of(layers)) for layers in self._layers_of_step())
-        return dict(itertools.chain.from_iterable(way.items() for way in ways))
+            return {layer: layer.graph_product() for layers in self._groups_of_step() for layer in layers}
+        products = {}
+        for layers in self._groups_of_step():
+            products |= xla_products(layers, panels and panels.of(layers))
+        return products
 
     def factor_products(self, left_out):
         """How layers multiply in a training step that makes the gradients of kernels after the backward pass.
@@ -213,11 +214,11 @@ class Transformer(keras.Model):
 
     def keep_panels(self):
         """For who searches by XLA again and again; the weights may change meanwhile. -> KeptPanels"""
-        return KeptPanels(self._layers_of_step())
+        return KeptPanels(self._groups_of_step())
 
-    def _layers_of_step(self):
-        """Those together that multiply the same rows."""
-        return [(self.output_embedding,), *(layers for block in self.decoder for layers in block.layers_of_step())]
+    def _groups_of_step(self):
+        """The layers that a step goes through, in groups of those that multiply the same rows."""
+        return [(self.output_embedding,), *(layers for block in self.decoder for layers in block.groups_of_step())]
 
     def step(self, ids, index, cache, products=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache

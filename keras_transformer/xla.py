@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 PARTS = 16  # of a vocabulary, whose exponentials are added number by number
-LOOP = 32  # numbers that XLA reduces in a loop; more of them in a tree, whose windows it reads number by number
+LOOP = 32  # up to so many numbers XLA reduces in a plain loop, more in a tree that reads each window number by number
 
 
 def by_xla_on_cpu():
@@ -37,7 +37,7 @@ def log_sum_exp(logits):
 
 
 def _maximum(x):
-    """Over the last axis, by maxima of blocks, of which `decoding.scoring` makes use, too."""
+    """Over the last axis, by the maxima of blocks that `decoding.scoring` needs, too: XLA finds them once for both."""
     size = x.shape[-1]
     block = block_size(size)
     if size % block == 0:

@@ -1,6 +1,7 @@
 """XLA where it pays."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -37,6 +38,21 @@ def test_the_results_are_those_of_the_function(xla, rng):
     np.testing.assert_array_equal(sums, ids.sum(axis=1))
     np.testing.assert_array_equal(doubled[:, :13], ids * 2)
     assert not doubled[:, 13:].any()
+
+
+class Found(NamedTuple):
+    sums: np.ndarray
+    more: dict
+
+
+@pytest.mark.parametrize("xla", [True, False])
+def test_the_results_keep_their_tree(xla):
+    function = WhereItPays(lambda ids, compiled: Found(tf.reduce_sum(ids, axis=1), {"a": (ids, ids + 1)}), xla)
+    for _ in range(2):
+        found = function(np.ones((3, 8), np.int32))
+        assert type(found) is Found and found.sums.tolist() == [8] * 3
+        assert [x.sum() for x in found.more["a"]] == [24, 48]
+        assert {type(x) for x in (found.sums, *found.more["a"])} == {np.ndarray}
 
 
 def test_ids_are_padded_up_to_the_longest_that_there_can_be_and_longer_ones_not_at_all():

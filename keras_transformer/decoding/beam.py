@@ -10,7 +10,8 @@ Each sentence has W live beams, all of the same length, and its best finished hy
                                                      a cat </s>   -2.8   eos: scored and merged into the finished ones
 
 At most W of 2W candidates can be eos (one a beam), so eos never takes the place of a live beam. One beam alone is
-greedy search: then there is one candidate, and if that is eos the sentence is over.
+greedy search: then there is one candidate, and if that is eos the sentence is over. Candidates whose log P rounds to
+the same number are a tie, which the lower beam and the lower id win; one beam alone chooses by its logits.
 
 **Limit.** A sentence may have `max_lengths[b]` tokens, eos included. What is still live at the limit is incomplete. A
 sentence that has a complete hypothesis returns complete ones only; where it has none, its live beams are returned as
@@ -132,24 +133,28 @@ def _candidates(logits, index, search, constraints, settings):
     # A beam whose distribution is broken (NaN, or no id possible) ends here.
     goes_on = tf.math.is_finite(normalizers) & ~search.done[:, None]
     before = tf.where(goes_on, search.live_log_probs, MINUS_INFINITY)  # (B, W)
-    normalizers = tf.where(goes_on, normalizers, 0.0)
+    normalizers = tf.where(goes_on, normalizers, 0.0)  # no NaN may come of infinity - infinity
 
     def log_probs_of(values, before, normalizers):
         # The minimum: rounding must not raise log P, early stopping counts on it.
         return before + tf.minimum(values - normalizers, 0.0)
 
-    possible = without_repeats(*map(_flat, (logits, search.live_ids)), index, settings)  # (B * W, V)
+    possible = without_repeats(_flat(logits), _flat(search.live_ids), index, settings)  # (B * W, V)
     possible = tf.reshape(possible, (-1, width, vocab_size))
-    log_probs, parents, ids = top_k_of_rows(possible, num_best, log_probs_of, (before, normalizers))  # (B, K)
+    if width > 1:
+        log_probs, parents, ids = top_k_of_rows(possible, num_best, log_probs_of, (before, normalizers))  # (B, K)
+    else:
+        values, parents, ids = top_k_of_rows(possible, num_best)
+        log_probs = tf.where(goes_on, log_probs_of(values, before, normalizers), MINUS_INFINITY)
     log_probs = tf.where(forbidden(ids, index, constraints, settings), MINUS_INFINITY, log_probs)
     if constraints.prefix_ids is not None:
-        forced_ids, is_forced = (x[:, None] for x in forced(constraints, index))  # (B, 1); one candidate a beam
-        values = tf.gather(logits, forced_ids[:, 0], axis=2, batch_dims=1)  # (B, W)
+        forced_ids, is_forced = forced(constraints, index)  # (B,); one candidate a beam
+        values = tf.gather(logits, forced_ids, axis=2, batch_dims=1)  # (B, W)
         forced_log_probs = tf.where(goes_on, log_probs_of(values, before, normalizers), MINUS_INFINITY)
-        more = [[0, 0], [0, num_best - width]]
-        log_probs = tf.where(is_forced, tf.pad(forced_log_probs, more, constant_values=MINUS_INFINITY), log_probs)
-        parents = tf.where(is_forced, tf.pad(tf.range(width)[None], more), parents)
-        ids = tf.where(is_forced, forced_ids, ids)
+        padding, is_forced = [[0, 0], [0, num_best - width]], is_forced[:, None]
+        log_probs = tf.where(is_forced, tf.pad(forced_log_probs, padding, constant_values=MINUS_INFINITY), log_probs)
+        parents = tf.where(is_forced, tf.pad(tf.range(width)[None], padding), parents)
+        ids = tf.where(is_forced, forced_ids[:, None], ids)
     log_probs, places = tf.math.top_k(log_probs, min(wanted, num_best))  # (B, C)
     return Candidates(log_probs, *(tf.gather(x, places, batch_dims=1) for x in (parents, ids)))
 

@@ -34,15 +34,16 @@ def top_k_of_rows(values, k, score=lambda x: x, numbers=()):
         values: (B, W, V).
         k: how many.
         score: of an array of values (B, N, M) and the numbers of their rows, (B, N, 1) each. Of a row a greater value
-            must not have a lower score. NaN may have any, it counts as minus infinity.
+            must not have a lower score. NaN counts as minus infinity, and of no other value may the score be NaN.
         numbers: (B, W) each, what `score` has to know of every row.
     """
     width, size = values.shape[1:]
     block = block_size(size)
 
     def sorted_top_k(values, numbers, k):
-        # Numbers that have no order, NaN, may lead the sort inside out of its array; NaN > x is false. The values are
-        # asked, not the scores: of what is read twice XLA makes no part of the loop that scores it, as slow as that is.
+        # NaN has no order and may lead the sort out of its array; NaN > x is false. The values are asked, not the
+        # scores: they are read twice then, and XLA does not move the maxima of blocks into the loop of their scores,
+        # where it would find them number by number.
         scores = tf.where(values > MINUS_INFINITY, score(values, *(x[:, :, None] for x in numbers)), MINUS_INFINITY)
         return tf.math.top_k(tf.reshape(scores, (-1, values.shape[1] * values.shape[2])), k)
 

@@ -146,8 +146,8 @@ class DecoderBlock(_Block):
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y)), present
 
-    def layers_of_step(self):
-        """The dense layers that a step of decoding goes through, those together that multiply the same rows.
+    def groups_of_step(self):
+        """The dense layers that a step of decoding goes through, in groups of those that multiply the same rows.
 
         These are all but the two that project the memory.
         """

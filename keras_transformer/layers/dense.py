@@ -36,7 +36,7 @@ class Dense(keras.layers.Dense):
         return factor_product(self.kernel, self.cast_kernel(), left_out)
 
     def cast_kernel(self):
-        """As products take it."""
+        """The kernel in the dtype of the products."""
         return ops.cast(self.kernel, self.compute_dtype)
 
 

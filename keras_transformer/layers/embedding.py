@@ -73,16 +73,16 @@ class TokenEmbedding(keras.layers.Layer):
         return left_product(self.cast_kernel())
 
     def graph_product(self):
-        return graph_panel_product(self.cast_kernel(), transposed=True)
+        return graph_panel_product(self.cast_kernel(), self.is_transposed)
 
     def turned_product(self):
         return turned_product(self.cast_kernel())
 
     def factor_product(self, left_out):
-        return factor_product(self.kernel, self.cast_kernel(), left_out, transposed=True)
+        return factor_product(self.kernel, self.cast_kernel(), left_out, self.is_transposed)
 
     def cast_kernel(self):
-        """As products take it."""
+        """The kernel in the dtype of the products."""
         return ops.cast(self.embeddings, self.compute_dtype)
 
     def compute_output_shape(self, ids_shape):

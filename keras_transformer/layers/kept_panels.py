@@ -4,8 +4,8 @@ Cutting the panels of all kernels takes a program of XLA's as long as several st
 until the weights change. So whoever searches again and again keeps them:
 
     panels = KeptPanels([(query, key, value), (output,)])
-    panels.refresh()                                              # before every search: cuts what has changed
-    xla_products((query, key, value), panels.of((query, key, value)))      # in a program
+    panels.refresh()                                                     # before every search: cuts what has changed
+    xla_products((query, key, value), panels.of((query, key, value)))    # in a program
 """
 
 import threading
@@ -30,7 +30,8 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, kernel):
-        """None where no address is to be seen: of what is no variable, or several of a strategy's, or on a GPU."""
+        """None where no address is to be seen: of what is no variable, of several of a strategy's, on a GPU, or of a
+        dtype that NumPy cannot read."""
         variable = kernel.value if isinstance(kernel, keras.Variable) else None
         if variable is None or isinstance(variable, tf.distribute.DistributedValues):
             return None
@@ -43,7 +44,10 @@ class Cut(NamedTuple):
         return cls(kernel, variable.handle, value, address(value))
 
     def is_still(self, kernel):
-        """Whether `kernel` is the same and has not changed. In few steps: whoever searches waits for it."""
+        """Whether `kernel` is the same and has not changed. In few steps: whoever searches waits for it.
+
+        (The variable inside of a Keras variable is never replaced.)
+        """
         return kernel is self.kernel and address(read(self.handle, self.value.dtype)) == self.address
 
 
@@ -78,13 +82,14 @@ class KeptPanels:
         cuts = [Cut.of(layer.kernel) for layer in layers]
         if None in cuts and layers not in self._panels:
             return
-        self._cuts[layers] = None if None in cuts else cuts
+        self._cuts[layers] = None  # for whoever comes after an interruption
         panels = xla_panels(layers)
         if layers not in self._panels:
             self._panels[layers] = tuple(tf.Variable(array, trainable=False) for array in panels)
         else:
             for variable, array in zip(self._panels[layers], panels, strict=True):
                 variable.assign(array)
+        self._cuts[layers] = None if None in cuts else cuts
 
 
 def read(handle, dtype):

@@ -67,11 +67,13 @@ def xla_products(layers, panels=None):
     Their kernels lie side by side. Every layer's product is that of all, of which it takes its columns; XLA makes what
     is the same but once. `panels` are their `xla_panels`, where somebody has kept them.
     """
-    panels, axis = panels or xla_panels(layers), 0 if _are_transposed(layers) else 1
-    ends = list(itertools.accumulate(layer.cast_kernel().shape[axis] for layer in layers))
+    transposed, kernels = _are_transposed(layers), [layer.cast_kernel() for layer in layers]
+    panels = panels or xla_panels(layers)
+    *places, size = itertools.accumulate((kernel.shape[0 if transposed else 1] for kernel in kernels), initial=0)
+    columns = itertools.pairwise((*places, size))
     return {
-        layer: panel_product(layer.cast_kernel(), panels, (begin, end), ends[-1], layer.is_transposed)
-        for layer, begin, end in zip(layers, [0, *ends], ends, strict=False)
+        layer: panel_product(kernel, panels, begin_end, size, transposed)
+        for layer, kernel, begin_end in zip(layers, kernels, columns, strict=True)
     }
 
 
@@ -86,15 +88,15 @@ def xla_panels(layers):
 
 
 def _are_transposed(layers):
-    [transposed] = {layer.is_transposed for layer in layers}
-    return transposed
+    assert len({layer.is_transposed for layer in layers}) == 1, layers
+    return layers[0].is_transposed
 
 
 def panel_product(kernel, panels, columns, size, transposed=False):
     """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
-    That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. The kernel has the `columns` from one
-    to another of the `size` ones that the panels have.
+    That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. `columns`, (begin, end), are the
+    kernel's among the `size` that the panels have.
     """
     plain, (begin, end) = plain_product(kernel, transposed), columns
 

@@ -89,6 +89,21 @@ def test_one_beam_is_greedy_search(alpha, no_repeat_ngram):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.parametrize("run", [tf.function, XLA], ids=["graph", "xla"])
+def test_one_beam_takes_the_likelier_of_two_whose_scores_round_to_the_same(run):
+    likelier = np.zeros(64, np.float32)
+    likelier[[7, 40]] = 2.0, 2.000001
+
+    def step(ids, index, state):
+        logits = tf.where(index == 15, likelier, tf.zeros(64))
+        return tf.broadcast_to(logits, (*tf.unstack(tf.shape(ids)), 64)), state
+
+    settings = BeamSettings(**SPECIAL, beam_width=1, num_hypotheses=1, alpha=0.0)
+    constraints = Constraints(tf.constant([16]), min_lengths=tf.constant([17]))
+    found = run(lambda: beam_search(step, lambda s, parents: s, (), constraints, settings, 16))()
+    assert found.ids[0, 0, 15] == 40
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_wide_enough_beam_is_never_worse_than_greedy_search(alpha):
     demands = [Demand(sentence, 1 + sentence % 5) for sentence in range(20)]

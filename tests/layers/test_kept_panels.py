@@ -72,6 +72,21 @@ def test_only_a_kernel_that_has_changed_is_cut_again(dense, vocabulary, cut):
     assert_kept(panels, (dense,), (vocabulary,))
 
 
+def test_panels_of_which_a_cut_was_interrupted_are_cut_by_the_next(dense, monkeypatch):
+    panels = KeptPanels([(dense,)])
+    panels.refresh()
+    dense.kernel.assign(dense.kernel * 2.0)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(kept_panels, "xla_panels", interrupted)
+        panels.refresh()
+    panels.refresh()
+    assert_kept(panels, (dense,))
+
+
+def interrupted(layers):
+    raise KeyboardInterrupt
+
+
 def test_kernels_that_lie_side_by_side_are_cut_again_when_one_of_them_has_changed(dense, cut):
     other = Dense(COLUMNS)
     other.build((None, D))
