@@ -3,6 +3,7 @@
 import functools
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 PARTS = 16  # of a vocabulary, whose exponentials are added number by number
@@ -11,8 +12,30 @@ LOOP = 32  # up to so many numbers XLA reduces in a plain loop, more in a tree t
 
 def by_xla_on_cpu():
     """Whether XLA will compile what is traced here, for a CPU. What a GPU would gain or lose was not measured."""
-    in_xla = GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-    return in_xla and not tf.config.list_logical_devices("GPU")
+    return _by_xla() and not _on_gpu()
+
+
+def by_operations_on_cpu():
+    """Whether TensorFlow will run what is said here operation by operation, on a CPU."""
+    return not (_by_xla() or _on_gpu())
+
+
+def _by_xla():
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def _on_gpu():
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+def barrier(x):
+    """`x`, which XLA makes as it is said here, and does not join with what is made of it. Others do so anyway."""
+    return optimization_barrier(x)[0] if _by_xla() else x
+
+
+@tf.RegisterGradient("XlaOptimizationBarrier")
+def _of_barrier(_, *dy):
+    return dy
 
 
 def block_size(size):
@@ -39,10 +62,15 @@ def log_sum_exp(logits):
 def _maximum(x):
     """Over the last axis, by the maxima of blocks that `decoding.scoring` needs, too: XLA finds them once for both."""
     size = x.shape[-1]
-    block = block_size(size)
-    if size % block == 0:
-        x = tf.reduce_max(tf.reshape(x, (*tf.unstack(tf.shape(x)[:-1]), size // block, block)), axis=-1)
+    if size % block_size(size) == 0:
+        x = tf.reduce_max(in_blocks(x, block_size(size)), axis=-1)
     return _by_parts(x, tf.maximum, tf.reduce_max)
+
+
+def in_blocks(x, block):
+    """(..., V) -> (..., V / block, block)"""
+    leading = [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape[:-1])]
+    return tf.reshape(x, (*leading, x.shape[-1] // block, block))
 
 
 def _by_parts(x, of_two, of_all):

@@ -30,9 +30,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, without_repeats
-from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty, top_k_of_rows
+from keras_transformer.decoding.scoring import MINUS_INFINITY, Blocks, length_penalty, log_normalizer, top_k_of_rows
 from keras_transformer.decoding.types import Hypotheses, SearchSettings
-from keras_transformer.xla import log_sum_exp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,8 @@ def _candidates(logits, index, search, constraints, settings):
     wanted = 2 * width if width > 1 else 1
     num_best = min(wanted + NUM_FORBIDDEN * width, width * vocab_size)  # K
     logits = tf.cast(logits, tf.float32)
-    normalizers = log_sum_exp(logits)  # (B, W), over all ids, also forbidden ones
+    possible = Blocks.of(logits)
+    normalizers = log_normalizer(possible)  # (B, W), over all ids, also forbidden ones
     # A beam whose distribution is broken (NaN, or no id possible) ends here.
     goes_on = tf.math.is_finite(normalizers) & ~search.done[:, None]
     before = tf.where(goes_on, search.live_log_probs, MINUS_INFINITY)  # (B, W)
@@ -139,8 +139,9 @@ def _candidates(logits, index, search, constraints, settings):
         # The minimum: rounding must not raise log P, early stopping counts on it.
         return before + tf.minimum(values - normalizers, 0.0)
 
-    possible = without_repeats(_flat(logits), _flat(search.live_ids), index, settings)  # (B * W, V)
-    possible = tf.reshape(possible, (-1, width, vocab_size))
+    if settings.no_repeat_ngram:
+        without = without_repeats(_flat(logits), _flat(search.live_ids), index, settings)  # (B * W, V)
+        possible = Blocks.of(tf.reshape(without, (-1, width, vocab_size)))
     if width > 1:
         log_probs, parents, ids = top_k_of_rows(possible, num_best, log_probs_of, (before, normalizers))  # (B, K)
     else:

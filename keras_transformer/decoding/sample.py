@@ -14,7 +14,6 @@ from keras_transformer.decoding import scoring
 from keras_transformer.decoding.constraints import forbidden, forced, within, without_repeats
 from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty
 from keras_transformer.decoding.types import Hypotheses
-from keras_transformer.xla import log_sum_exp
 
 
 class _Generation(NamedTuple):
@@ -67,7 +66,7 @@ def _start(state, constraints, settings, max_length):
 def _next_ids(choose, logits, index, generation, constraints, settings):
     """The next ids and their log-probabilities; -inf where no id is possible. (B, V) -> (B,), (B,)"""
     logits = tf.cast(logits, tf.float32)
-    normalizers = log_sum_exp(logits)  # (B,), over all ids, also forbidden ones
+    normalizers = _log_normalizer(logits)  # (B,), over all ids, also forbidden ones
     possible = without_repeats(logits, generation.ids, index, settings)
     never = forbidden(tf.range(logits.shape[1])[None], index, constraints, settings)  # (B or 1, V)
     possible = tf.where(never | ~tf.math.is_finite(normalizers)[:, None], MINUS_INFINITY, possible)
@@ -150,7 +149,7 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         if not cut:
             return draw(logits)
         # To sort the whole vocabulary takes longer than the network; mostly the likeliest few make up `top_p`.
-        normalizers = log_sum_exp(logits)  # (B,)
+        normalizers = _log_normalizer(logits)  # (B,)
         best, ids = scoring.top_k(logits, min(FEW, vocab_size))
         enough = tf.reduce_sum(tf.exp(best - normalizers[:, None]), axis=1) >= row_top_p  # (B,)
         return tf.cond(
@@ -163,6 +162,11 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
 
 
 FEW = 128
+
+
+def _log_normalizer(logits):
+    """(B, V) -> (B,)"""
+    return scoring.log_normalizer(scoring.Blocks.of(logits[:, None]))[:, 0]
 
 
 def _tempered(logits, temperature):

@@ -22,11 +22,10 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 from tensorflow.python.eager import record
 
 from keras_transformer.layers.products import Product, plain_product
-from keras_transformer.xla import by_xla_on_cpu
+from keras_transformer.xla import barrier, by_xla_on_cpu
 
 
 def with_gradient(function):
@@ -48,11 +47,6 @@ def with_gradient(function):
         return outputs
 
     return recorded
-
-
-@tf.RegisterGradient("XlaOptimizationBarrier")
-def _of_barrier(_, *dy):
-    return dy
 
 
 def on_every_row(vector, x):
@@ -86,7 +80,7 @@ def trained_product(kernel, transposed=False) -> Product:
     @with_gradient
     def multiply(rows, kernel):
         def gradient(dy):
-            turned = _barrier(tf.matmul(dy, rows, transpose_a=True))
+            turned = barrier(tf.matmul(dy, rows, transpose_a=True))
             return tf.matmul(dy, kernel, transpose_b=True), tf.transpose(turned)
 
         return tf.matmul(rows, kernel), gradient
@@ -204,10 +198,6 @@ def _sum(made, products):
     return tf.add_n(products if made is None else [made, *products])
 
 
-def _barrier(x):
-    return optimization_barrier(x)[0]
-
-
 def _heads_turned(x):
     """(B, H, T, S) -> (B, H, S, T), before what reads it."""
-    return _barrier(tf.transpose(x, (0, 1, 3, 2)))
+    return barrier(tf.transpose(x, (0, 1, 3, 2)))

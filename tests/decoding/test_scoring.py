@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding.scoring import length_penalty, top_k, top_k_of_rows
-from keras_transformer.xla import log_sum_exp
+from keras_transformer.decoding.scoring import Blocks, length_penalty, log_normalizer, top_k, top_k_of_rows
 
 XLA = functools.partial(tf.function, jit_compile=True)
 
@@ -61,17 +60,55 @@ def test_the_best_of_several_rows_are_the_best_of_all_their_scores(size, spread,
     before[3] = before[3, :1]
     scores = np.nan_to_num(likelihood(values, before[:, :, None], normalizers[:, :, None]), nan=-np.inf, neginf=-np.inf)
     expected = tf.math.top_k(scores.reshape(4, -1), 11)
-    best, rows, ids = run(lambda: top_k_of_rows(tf.constant(values), 11, likelihood, (before, normalizers)))()
+    find = run(lambda: top_k_of_rows(Blocks.of(tf.constant(values)), 11, likelihood, (before, normalizers)))
+    best, rows, ids = find()
     np.testing.assert_array_equal(best, expected.values)
     found = expected.values > -np.inf  # of what has no score some come, no matter which
     np.testing.assert_array_equal((rows * size + ids)[found], expected.indices[found])
     assert np.all((rows >= 0) & (rows < 3) & (ids >= 0) & (ids < size))
 
 
+@pytest.mark.parametrize("run", [lambda f: f, tf.function, XLA], ids=["eager", "graph", "xla"])
+@pytest.mark.parametrize("size", [3, 97, 997, 8000])  # less than a block, blocks with and without a rest
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_normalizer_is_the_log_of_the_sum_of_all_exponentials(size, scale, run, rng):
+    logits = (rng.normal(size=(2, 3, size)) * scale).astype("float32")
+    logits[0, 0, 1:] = -np.inf
+    logits[1, 0, : size - 1] = -np.inf
+    logits[1, 1, 1] = 3e38
+    maximum = logits.max(-1, keepdims=True).astype("float64")
+    expected = maximum[..., 0] + np.log(np.exp(logits - maximum).sum(-1))
+    found = run(lambda x: log_normalizer(Blocks.of(x)))(tf.constant(logits)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-6)
+    assert np.all(found >= maximum[..., 0])  # or log P would be above 0
+
+
+@pytest.mark.parametrize("run", [lambda f: f, tf.function, XLA], ids=["eager", "graph", "xla"])
+@pytest.mark.parametrize("size", [3, 997, 8000])
+def test_the_normalizer_of_what_is_no_distribution_is_not_finite(size, run, rng):
+    logits = rng.normal(size=(2, 2, size)).astype("float32")
+    logits[0, 0, 1] = np.nan
+    logits[0, 1] = -np.inf
+    logits[1, 0, size - 1] = np.inf
+    found = run(lambda x: log_normalizer(Blocks.of(x)))(tf.constant(logits))
+    np.testing.assert_array_equal(np.isfinite(found), [[False, False], [False, True]])
+
+
+@pytest.mark.parametrize("size", [997, 8000])
+def test_the_normalizer_of_a_row_is_the_same_in_every_batch(size, rng):
+    logits = rng.normal(size=(33, 4, size)).astype("float32")
+    normalizers = tf.function(lambda x: log_normalizer(Blocks.of(x)))
+    together = normalizers(tf.constant(logits))
+    for row in 0, 17, 32:
+        np.testing.assert_array_equal(together[row], normalizers(tf.constant(logits[row : row + 1]))[0])
+    assert normalizers(tf.zeros((0, 4, size))).shape == (0, 4)
+
+
 @pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason="is for XLA on a CPU")
 def test_xla_finds_the_maxima_of_blocks_once_for_the_best_and_for_the_log_sum_exp():
     def best(logits):
-        return top_k_of_rows(logits, 11, likelihood, (tf.zeros((1, 4)), log_sum_exp(logits)))
+        blocks = Blocks.of(logits)
+        return top_k_of_rows(blocks, 11, likelihood, (tf.zeros((1, 4)), log_normalizer(blocks)))
 
     program = XLA(best, autograph=False).experimental_get_compiler_ir(tf.ones((1, 4, 8000)))("optimized_hlo")
     main = program[program.index("ENTRY") :]
