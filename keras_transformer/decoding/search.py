@@ -5,9 +5,10 @@ up), these go on as a batch of their own, until all are done. Where there is ano
 however many they are, and a batch of few rows is all last ones from the beginning.
 
 **Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins
-with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before: there a batch of
-`LAST` and more has room for what nearly every sentence needs, and those that outgrow it are last ones, too, should they
-be many in several batches.
+with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before, and compiles a loop
+for each. So there a search has half of the room that nearly every sentence needs, and then, in a second loop, all of
+it, if it is a batch of `LAST` and more. Those that outgrow this are last ones, too, should they be many in several
+batches. Fewer sentences have room for everything in their second loop.
 """
 
 from functools import partial
@@ -40,16 +41,19 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
     are_few = batch * settings.beam_width <= steps.few_rows
     if steps.few_rows:
         last = tf.where(are_few, batch, last)
-    first_limit = max_length
+    limits = [max_length]  # of the steps of one loop and the next
     if steps.room is not None and steps.room.first_steps is not None:
-        first_limit = tf.where(last == 0, max_length, tf.minimum(steps.room.first_steps, max_length))
+        first_steps = tf.minimum(steps.room.first_steps, max_length)
+        limits = [-(-first_steps // 2), tf.where(last == 0, max_length, first_steps)]
     run = partial(_run_with_room, steps.room, reorder=reorder, settings=settings)
 
     def search_together():
         step, index_and_search = steps.many(), (0, search)
         if steps.first_apart and settings.beam_width > 1:
             index_and_search = run(_of_one_beam(step, reorder), *index_and_search, constraints, limit=1, until=last)
-        return run(step, *index_and_search, constraints, limit=first_limit, until=last)
+        for limit in limits:
+            index_and_search = run(step, *index_and_search, constraints, limit=limit, until=last)
+        return index_and_search
 
     def nothing_yet():
         return tf.constant(0), search
