@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, TransformerSchedule
-from keras_transformer.layers import embedding, products
+from keras_transformer.layers import products
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies, token_weights
@@ -142,11 +142,11 @@ def test_a_cache_may_grow(rng, loop, compiled):
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
-    monkeypatch.setattr(embedding, "LARGE", 1 if is_large else 10**9)
+    monkeypatch.setattr(products, "LARGE", 1 if is_large else 10**9)
     monkeypatch.setattr(products, "GRAPH_LARGE", 1)
     model, made = small_model(d_ff=131), []  # more than one panel
     vocabulary, everywhere = model.output_embedding, 8 * SMALL["num_decoder_layers"] + 1
-    for name in ("by_panels", "by_graph_panels"):
+    for name in ("by_panels", "by_parts", "by_graph_panels"):
         original = getattr(products, name)
         monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
 
@@ -158,7 +158,7 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
     expected = step(ids, "any")
     for loop, few, expected_products in (
         ("any", False, []),
-        ("xla", False, ["by_panels"] * everywhere),
+        ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_parts"] * is_large),
         ("graph", False, []),
         ("graph", True, ["by_graph_panels"] * everywhere),
     ):

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.gradients import key_product, value_product
+from keras_transformer.layers.products import transpose_in_graph
 
 
 class KVCache(NamedTuple):
@@ -67,7 +68,7 @@ class XLAKVCache(KVCache):
     The keys are (B, H, d_k, S). In a search of one sentence XLA takes ten times as long for the product of a few
     queries with keys that are (B, H, S, d_k).
 
-    What grows from nothing for several beams is two arrays, one behind the other, for XLA multiplies by them at the
+    What grows for several beams is two arrays, one behind the other, for XLA multiplies by them at the
     same time, a thread each. In one array it multiplies by one matrix after the other, and divides each among threads.
     """
 
@@ -113,10 +114,7 @@ class GraphKVCache(KVCache):
 
     @staticmethod
     def swapped(x):
-        # As if the numbers were integers: TensorFlow hands the transposition of floats over to oneDNN, which takes ten
-        # times as long for the few that one step of a search has. There is no gradient.
-        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
-        return tf.bitcast(tf.transpose(tf.bitcast(x, integer), (0, 2, 1, 3)), x.dtype)
+        return transpose_in_graph(x, (0, 2, 1, 3))
 
 
 KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by who runs the loop
@@ -130,12 +128,14 @@ def _with_more(x, more, axis):
 
 
 def _grown(arrays, steps, width, axis):
-    """Arrays one behind the other with room for `steps` more steps, all at the end."""
-    *before, last = arrays
+    """Arrays one behind the other with room for `steps` more steps, all at the end. They are cut into two anew."""
+    whole = _with_more(tf.concat(arrays, axis), steps * width, axis)
     # Of 16 bits: XLA makes float32 of what `_replaced` reads, on a CPU, and copies the array for it.
-    if width > 1 and last.shape[axis] == 0 and last.dtype.size > 2:
-        return tuple(_with_more(last, half * width, axis) for half in ((steps + 1) // 2, steps // 2))
-    return (*before, _with_more(last, steps * width, axis))
+    if width == 1 or whole.dtype.size == 2:
+        return (whole,)
+    size = tf.shape(whole)[axis]
+    half = (size // width + 1) // 2 * width
+    return tuple(tf.split(whole, [half, size - half], axis=axis))
 
 
 def _replaced(arrays, update, slot, axis):

@@ -6,9 +6,13 @@ from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
 from keras_transformer.layers.gradients import factor_product
-from keras_transformer.layers.products import graph_panel_product, left_product, product, turned_product
-
-LARGE = 2**22  # a vocabulary of so many numbers is more than a processor keeps nearby
+from keras_transformer.layers.products import (
+    graph_panel_product,
+    is_large,
+    left_product,
+    product,
+    turned_product,
+)
 
 
 def sinusoidal_positions(positions, d_model):
@@ -62,7 +66,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     @property
     def is_large(self):
-        return self.vocab_size * self.d_model >= LARGE
+        return is_large(self.kernel)
 
     @property
     def kernel(self):

@@ -4,7 +4,8 @@ A step of a search multiplies few rows by every kernel of the decoder, and what 
 kernels. As kernels lie, libraries read one for four rows at half the speed of the memory or less. So before its loop a
 search may prepare another way for a layer, a `Product`:
 
-    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, or of several
+    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, or of several;
+                                 of a large vocabulary (V, D) arrays of rows, each as the left operand
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     graph_panel_product   graph  one array of narrower panels (P, D, 32), for large kernels
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
@@ -18,12 +19,16 @@ Layers multiply by `product`, which is the plain one outside of `use_products`:
 import contextlib
 import contextvars
 import itertools
+import math
 import os
 import types
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_transformer.xla import barrier
+
+LARGE = 2**22  # numbers of a kernel: more than a processor keeps nearby
 COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
@@ -78,13 +83,19 @@ def xla_products(layers, panels=None):
 
 
 def xla_panels(layers):
-    """What `xla_products` multiply by. -> arrays of (P, D, COLUMNS)
+    """What `xla_products` multiply by. -> arrays of (P, D, COLUMNS), or of a large vocabulary of (V / arrays, D)
 
     XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
     """
     transposed = _are_transposed(layers)
     kernels = tf.concat([layer.cast_kernel() for layer in layers], axis=0 if transposed else 1)
+    if transposed and is_large(kernels):
+        return to_parts(kernels, THREADS)
     return to_panels(kernels, transposed, COLUMNS, THREADS)
+
+
+def is_large(kernel):
+    return math.prod(kernel.shape) >= LARGE
 
 
 def _are_transposed(layers):
@@ -100,10 +111,14 @@ def panel_product(kernel, panels, columns, size, transposed=False):
     """
     plain, (begin, end) = plain_product(kernel, transposed), columns
 
+    def of_few(rows):
+        y = by_parts(rows, panels) if panels[0].shape.rank == 2 else by_panels(rows, panels, size)
+        return y[:, begin:end]
+
     def multiply(rows):
         num_rows = tf.shape(rows)[0]
         few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
-        return tf.cond(few, lambda: by_panels(rows, panels, size)[:, begin:end], lambda: plain(rows))
+        return tf.cond(few, lambda: of_few(rows), lambda: plain(rows))
 
     return multiply
 
@@ -174,6 +189,23 @@ def to_panels(kernel, transposed, columns, num_arrays):
     return tuple(tf.gather(rows_of_panels, tf.range(begin, end)[:, None] + places) for begin, end in parts)
 
 
+def to_parts(kernel, num_parts):
+    """(V, D) -> arrays of (V / num_parts, D), of which the last may have less"""
+    each = -(-kernel.shape[0] // num_parts)
+    return tuple(kernel[begin : begin + each] for begin in range(0, kernel.shape[0], each))
+
+
+def by_parts(rows, parts):
+    """(R, D), arrays that together have the shape (V, D) -> (R, V)
+
+    Every part is a left operand, which is read as it lies, a row after the other. Without the barrier XLA would make
+    the products the other way round, and turn a whole part around for every one. One part, or a batch of parts, or
+    slices of the kernel, take 1.3 to 5 times as long (docs/log.md).
+    """
+    products = [tf.transpose(barrier(tf.matmul(part, rows, transpose_b=True))) for part in parts]
+    return tf.concat(products, axis=1)
+
+
 def by_panels(rows, panels, size):
     """(R, D), arrays of (P, D, columns), P the same in all -> (R, N), where N is `size`"""
     # One copy of the rows for all arrays. Of a copy for each, XLA would give the memory of the first to the second
@@ -187,10 +219,20 @@ def by_panels(rows, panels, size):
 
 def by_graph_panels(rows, panels, size):
     """(R, D), (P, D, columns) -> (R, N), where N is `size`"""
-    return _columns_together(tf.matmul(rows, panels), size)
+    return _columns_together(tf.matmul(rows, panels), size, transpose_in_graph)
 
 
-def _columns_together(y, size):
+def transpose_in_graph(x, axes):
+    """`tf.transpose` of few numbers, without a gradient, in a graph that XLA does not compile.
+
+    As if they were integers: transpositions of floats TensorFlow hands over to oneDNN, which takes ten times as long
+    for the few numbers that one step of a search has.
+    """
+    integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
+    return tf.bitcast(tf.transpose(tf.bitcast(x, integer), axes), x.dtype)
+
+
+def _columns_together(y, size, transpose=tf.transpose):
     """(P, R, columns) -> (R, N)"""
     y = y[: -(-size // y.shape[2])]  # without panels that are nothing but zeros
-    return tf.reshape(tf.transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]
+    return tf.reshape(transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]

@@ -46,8 +46,10 @@ def vocabularies(*sizes):
 @pytest.mark.parametrize(
     "sizes", [[1], [COLUMNS - 1], [COLUMNS], [3 * COLUMNS], [3 * COLUMNS + 5], [71, 1, 2 * COLUMNS]]
 )
+@pytest.mark.parametrize("large", [1, 2**22])
 @pytest.mark.parametrize("make", [dense_layers, vocabularies])
-def test_products_by_panels_are_products_with_the_kernels(rng, rows, sizes, make, compiled):
+def test_products_by_panels_are_products_with_the_kernels(rng, monkeypatch, rows, sizes, make, large, compiled):
+    monkeypatch.setattr(products, "LARGE", large)
     layers, x = make(*sizes), rng.normal(size=(rows, D)).astype("float32")
 
     @tf.function(jit_compile=compiled, autograph=False)
@@ -78,6 +80,29 @@ def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeyp
     np.testing.assert_allclose(multiply(tf.constant(rows)), rows @ layer.kernel.numpy(), atol=1e-5)
     [cut] = seen
     assert [part.shape for part in cut] == [(size, D, COLUMNS) for size in sizes]
+
+
+@pytest.mark.parametrize(("threads", "sizes"), [(1, [71]), (2, [36, 35]), (4, [18, 18, 18, 17])])
+def test_a_large_vocabulary_is_parted_among_threads(rng, monkeypatch, threads, sizes):
+    monkeypatch.setattr(products, "THREADS", threads)
+    monkeypatch.setattr(products, "LARGE", 71 * D)
+    [vocabulary], [dense] = vocabularies(71), dense_layers(71)
+    parts = products.xla_panels([vocabulary])
+    assert [part.shape for part in parts] == [(size, D) for size in sizes]
+    np.testing.assert_array_equal(tf.concat(parts, axis=0), vocabulary.kernel)
+    assert all(part.shape.rank == 3 for part in products.xla_panels([dense]))
+    monkeypatch.setattr(products, "LARGE", 71 * D + 1)
+    assert all(part.shape.rank == 3 for part in products.xla_panels([vocabulary]))
+
+
+def test_a_part_of_a_vocabulary_is_a_left_operand(rng):
+    def multiply(x, *parts):
+        return products.by_parts(x, parts)
+
+    compiled = tf.function(multiply, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir(tf.ones((3, D)), *[tf.ones((36, D))] * 2)("optimized_hlo")
+    shapes = re.findall(r"= f32\[(\d+),(\d+)\]\S* dot\(", program)
+    assert shapes == [("36", "3")] * 2, program
 
 
 def test_the_panels_of_all_threads_are_multiplied_by_one_copy_of_the_rows(rng):
