@@ -16,7 +16,7 @@ def by_xla_on_cpu():
 
 
 def by_operations_on_cpu():
-    """Whether TensorFlow will run what is said here operation by operation, on a CPU."""
+    """Whether TensorFlow will run what is traced here operation by operation, on a CPU."""
     return not (_by_xla() or _on_gpu())
 
 
@@ -29,12 +29,13 @@ def _on_gpu():
 
 
 def barrier(x):
-    """`x`, which XLA makes as it is said here, and does not join with what is made of it. Others do so anyway."""
+    """`x`, which XLA makes as it is said here and does not join with what is made of it. Without XLA nothing is."""
     return optimization_barrier(x)[0] if _by_xla() else x
 
 
 @tf.RegisterGradient("XlaOptimizationBarrier")
 def _of_barrier(_, *dy):
+    """As it came."""
     return dy
 
 

@@ -1,5 +1,7 @@
 """Ids in, ids out: the questions that the Translator and the exported model have in common."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -154,6 +156,15 @@ def test_the_search_is_the_same_under_xla(monkeypatch, model, source_ids, loop, 
     ours, plain = compiled(source_ids), inference.search(model, source_ids, DECODE, num_hypotheses=3)
     np.testing.assert_array_equal(ours.ids, plain.ids)
     np.testing.assert_allclose(ours.log_probs, plain.log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("loop", ["any", "graph", "xla"])
+def test_a_graph_may_hold_its_source_ids(model, source_ids, loop):
+    search = functools.partial(inference.search, model, decode=DECODE, num_hypotheses=3, loop=loop)
+    held = tf.function(lambda: search(tf.constant(source_ids)), jit_compile=loop != "graph", autograph=False)()
+    plain = inference.search(model, source_ids, DECODE, num_hypotheses=3)
+    np.testing.assert_array_equal(held.ids, plain.ids)
+    np.testing.assert_allclose(held.log_probs, plain.log_probs, atol=1e-4)
 
 
 def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids):

@@ -146,7 +146,7 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
     monkeypatch.setattr(products, "GRAPH_LARGE", 1)
     model, made = small_model(d_ff=131), []  # more than one panel
     vocabulary, everywhere = model.output_embedding, 8 * SMALL["num_decoder_layers"] + 1
-    for name in ("by_panels", "by_parts", "by_graph_panels"):
+    for name in ("by_panels", "by_rows", "by_graph_panels"):
         original = getattr(products, name)
         monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
 
@@ -158,7 +158,7 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
     expected = step(ids, "any")
     for loop, few, expected_products in (
         ("any", False, []),
-        ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_parts"] * is_large),
+        ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_rows"] * is_large),
         ("graph", False, []),
         ("graph", True, ["by_graph_panels"] * everywhere),
     ):

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding.constraints import NUM_FORBIDDEN, forbidden, forced, without_repeats
-from keras_transformer.decoding.scoring import MINUS_INFINITY, Blocks, length_penalty, log_normalizer, top_k_of_rows
+from keras_transformer.decoding.scoring import MINUS_INFINITY, Blocks, length_penalty, log_normaliser, top_k_of_rows
 from keras_transformer.decoding.types import Hypotheses, SearchSettings
 
 
@@ -128,30 +128,30 @@ def _candidates(logits, index, search, constraints, settings):
     wanted = 2 * width if width > 1 else 1
     num_best = min(wanted + NUM_FORBIDDEN * width, width * vocab_size)  # K
     logits = tf.cast(logits, tf.float32)
-    possible = Blocks.of(logits)
-    normalizers = log_normalizer(possible)  # (B, W), over all ids, also forbidden ones
+    rows = Blocks.of(logits)
+    normalisers = log_normaliser(rows)  # (B, W), over all ids, also forbidden ones
     # A beam whose distribution is broken (NaN, or no id possible) ends here.
-    goes_on = tf.math.is_finite(normalizers) & ~search.done[:, None]
+    goes_on = tf.math.is_finite(normalisers) & ~search.done[:, None]
     before = tf.where(goes_on, search.live_log_probs, MINUS_INFINITY)  # (B, W)
-    normalizers = tf.where(goes_on, normalizers, 0.0)  # no NaN may come of infinity - infinity
+    normalisers = tf.where(goes_on, normalisers, 0.0)  # no NaN may come of infinity - infinity
 
-    def log_probs_of(values, before, normalizers):
+    def log_probs_of(values, before, normalisers):
         # The minimum: rounding must not raise log P, early stopping counts on it.
-        return before + tf.minimum(values - normalizers, 0.0)
+        return before + tf.minimum(values - normalisers, 0.0)
 
     if settings.no_repeat_ngram:
-        without = without_repeats(_flat(logits), _flat(search.live_ids), index, settings)  # (B * W, V)
-        possible = Blocks.of(tf.reshape(without, (-1, width, vocab_size)))
+        unrepeated = without_repeats(_flat(logits), _flat(search.live_ids), index, settings)  # (B * W, V)
+        rows = Blocks.of(tf.reshape(unrepeated, (-1, width, vocab_size)))
     if width > 1:
-        log_probs, parents, ids = top_k_of_rows(possible, num_best, log_probs_of, (before, normalizers))  # (B, K)
+        log_probs, parents, ids = top_k_of_rows(rows, num_best, log_probs_of, (before, normalisers))  # (B, K)
     else:
-        values, parents, ids = top_k_of_rows(possible, num_best)
-        log_probs = tf.where(goes_on, log_probs_of(values, before, normalizers), MINUS_INFINITY)
+        values, parents, ids = top_k_of_rows(rows, num_best)
+        log_probs = tf.where(goes_on, log_probs_of(values, before, normalisers), MINUS_INFINITY)
     log_probs = tf.where(forbidden(ids, index, constraints, settings), MINUS_INFINITY, log_probs)
     if constraints.prefix_ids is not None:
         forced_ids, is_forced = forced(constraints, index)  # (B,); one candidate a beam
         values = tf.gather(logits, forced_ids, axis=2, batch_dims=1)  # (B, W)
-        forced_log_probs = tf.where(goes_on, log_probs_of(values, before, normalizers), MINUS_INFINITY)
+        forced_log_probs = tf.where(goes_on, log_probs_of(values, before, normalisers), MINUS_INFINITY)
         padding, is_forced = [[0, 0], [0, num_best - width]], is_forced[:, None]
         log_probs = tf.where(is_forced, tf.pad(forced_log_probs, padding, constant_values=MINUS_INFINITY), log_probs)
         parents = tf.where(is_forced, tf.pad(tf.range(width)[None], padding), parents)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding import scoring
 from keras_transformer.decoding.constraints import forbidden, forced, within, without_repeats
-from keras_transformer.decoding.scoring import MINUS_INFINITY, length_penalty
+from keras_transformer.decoding.scoring import MINUS_INFINITY, Blocks, length_penalty, log_normaliser, top_k_of_rows
 from keras_transformer.decoding.types import Hypotheses
 
 
@@ -66,16 +66,16 @@ def _start(state, constraints, settings, max_length):
 def _next_ids(choose, logits, index, generation, constraints, settings):
     """The next ids and their log-probabilities; -inf where no id is possible. (B, V) -> (B,), (B,)"""
     logits = tf.cast(logits, tf.float32)
-    normalizers = _log_normalizer(logits)  # (B,), over all ids, also forbidden ones
+    normalisers = log_normaliser(Blocks.of(logits[:, None]))[:, 0]  # (B,), over all ids, also forbidden ones
     possible = without_repeats(logits, generation.ids, index, settings)
     never = forbidden(tf.range(logits.shape[1])[None], index, constraints, settings)  # (B or 1, V)
-    possible = tf.where(never | ~tf.math.is_finite(normalizers)[:, None], MINUS_INFINITY, possible)
+    possible = tf.where(never | ~tf.math.is_finite(normalisers)[:, None], MINUS_INFINITY, possible)
     ids = choose(possible, index)
     if constraints.prefix_ids is not None:
         forced_ids, is_forced = forced(constraints, index)
         ids = tf.where(is_forced, forced_ids, ids)
         possible = tf.where(is_forced[:, None], logits, possible)
-    log_probs = tf.gather(possible, ids, batch_dims=1) - normalizers
+    log_probs = tf.gather(possible, ids, batch_dims=1) - normalisers
     return ids, tf.where(tf.math.is_finite(log_probs), log_probs, MINUS_INFINITY)
 
 
@@ -137,8 +137,8 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
             hot = row_temperature > 0  # not NaN, not negative
             return tf.argmax(tf.where(hot[:, None], noisy, logits), axis=1, output_type=tf.int32)
 
-        def draw_of(best, ids, normalizers):
-            kept = _nucleus(best, normalizers, row_top_p) if cut else best
+        def draw_of(best, ids, normalisers):
+            kept = _nucleus(best, normalisers, row_top_p) if cut else best
             return tf.gather(ids, draw(kept), batch_dims=1)
 
         if top_k:
@@ -149,24 +149,20 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         if not cut:
             return draw(logits)
         # To sort the whole vocabulary takes longer than the network; mostly the likeliest few make up `top_p`.
-        normalizers = _log_normalizer(logits)  # (B,)
-        best, ids = scoring.top_k(logits, min(FEW, vocab_size))
-        enough = tf.reduce_sum(tf.exp(best - normalizers[:, None]), axis=1) >= row_top_p  # (B,)
+        blocks = Blocks.of(logits[:, None])
+        normalisers = log_normaliser(blocks)[:, 0]  # (B,)
+        best, _, ids = top_k_of_rows(blocks, min(FEW, vocab_size))
+        enough = tf.reduce_sum(tf.exp(best - normalisers[:, None]), axis=1) >= row_top_p  # (B,)
         return tf.cond(
             tf.reduce_all(enough),
-            lambda: draw_of(best, ids, normalizers),
-            lambda: draw_of(*tf.math.top_k(logits, vocab_size), normalizers),
+            lambda: draw_of(best, ids, normalisers),
+            lambda: draw_of(*tf.math.top_k(logits, vocab_size), normalisers),
         )
 
     return choose
 
 
 FEW = 128
-
-
-def _log_normalizer(logits):
-    """(B, V) -> (B,)"""
-    return scoring.log_normalizer(scoring.Blocks.of(logits[:, None]))[:, 0]
 
 
 def _tempered(logits, temperature):
@@ -177,9 +173,9 @@ def _tempered(logits, temperature):
     return tf.where(impossible, MINUS_INFINITY, (logits - best) / positive)
 
 
-def _nucleus(logits, normalizers, top_p):
+def _nucleus(logits, normalisers, top_p):
     """Minus infinity behind the first ids that have the probability `top_p` together. (B, K) likeliest first, (B,)"""
-    before = tf.cumsum(tf.exp(logits - normalizers[:, None]), axis=1, exclusive=True)  # of the likelier ids
+    before = tf.cumsum(tf.exp(logits - normalisers[:, None]), axis=1, exclusive=True)  # of the likelier ids
     first = tf.range(logits.shape[1]) == 0
     return tf.where(first | (before < top_p[:, None]), logits, MINUS_INFINITY)
 

@@ -1,4 +1,4 @@
-"""The length penalty, and of a vocabulary the normalizer and the best."""
+"""The length penalty; a vocabulary's normaliser and its best."""
 
 from typing import NamedTuple, Self
 
@@ -33,7 +33,7 @@ class Blocks(NamedTuple):
         return cls(values, blocks, tf.reduce_max(blocks, axis=3))
 
 
-def log_normalizer(logits: Blocks):
+def log_normaliser(logits: Blocks):
     """log(sum(exp)) of every row, without a gradient. -> (B, W)
 
     Without XLA the operations of `tf.reduce_logsumexp` write a whole vocabulary twice and read it four times. A softmax
@@ -45,7 +45,7 @@ def log_normalizer(logits: Blocks):
     probabilities = tf.nn.softmax(tf.reshape(logits.blocks, (-1, width, num_blocks * block)))
     place = tf.argmax(logits.maxima, axis=2, output_type=tf.int32)  # (B, W), of the block with the greatest
     likeliest = tf.gather(in_blocks(probabilities, block), place, batch_dims=2)  # (B, W, block)
-    greatest = tf.minimum(tf.reduce_max(likeliest, axis=2), 1.0)  # rounding may come to more
+    greatest = tf.minimum(tf.reduce_max(likeliest, axis=2), 1.0)  # nobody promises that rounding never comes to more
     return tf.reduce_max(logits.maxima, axis=2) - tf.math.log(greatest)
 
 

@@ -6,9 +6,9 @@ however many they are, and a batch of few rows is all last ones from the beginni
 
 **Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins
 with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before, and compiles a loop
-for each. So there a search has half of the room that nearly every sentence needs, and then, in a second loop, all of
-it, if it is a batch of `LAST` and more. Those that outgrow this are last ones, too, should they be many in several
-batches. Fewer sentences have room for everything in their second loop.
+for each. So there a search has half of the room that nearly every sentence needs, rounded up, and then, in a second
+loop, all of it, if it is a batch of `LAST` and more. Those that outgrow this are last ones, too, should they be many in
+several batches. A batch of fewer sentences has room for everything in its second loop.
 """
 
 from functools import partial
@@ -41,19 +41,23 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
     are_few = batch * settings.beam_width <= steps.few_rows
     if steps.few_rows:
         last = tf.where(are_few, batch, last)
-    limits = [max_length]  # of the steps of one loop and the next
+    limits = [max_length]  # the step before which each loop ends
     if steps.room is not None and steps.room.first_steps is not None:
         first_steps = tf.minimum(steps.room.first_steps, max_length)
         limits = [-(-first_steps // 2), tf.where(last == 0, max_length, first_steps)]
-    run = partial(_run_with_room, steps.room, reorder=reorder, settings=settings)
+    run, one_step = partial(_run_with_room, steps.room), partial(_one_step, reorder=reorder, settings=settings)
 
     def search_together():
-        step, index_and_search = steps.many(), (0, search)
+        step, index, searched = steps.many(), 0, search
         if steps.first_apart and settings.beam_width > 1:
-            index_and_search = run(_of_one_beam(step, reorder), *index_and_search, constraints, limit=1, until=last)
+            first = one_step(_of_one_beam(step, reorder), constraints)
+            index, searched = run(first, index, searched, limit=1, until=last)
+        next_step = one_step(step, constraints)
+        if len(limits) > 1 and not tf.executing_eagerly():
+            next_step = tf.function(next_step, autograph=False)  # traced once for all loops
         for limit in limits:
-            index_and_search = run(step, *index_and_search, constraints, limit=limit, until=last)
-        return index_and_search
+            index, searched = run(next_step, index, searched, limit=limit, until=last)
+        return index, searched
 
     def nothing_yet():
         return tf.constant(0), search
@@ -66,14 +70,8 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
 
         def finish_some(found):
             rows = tf.math.top_k(tf.cast(~found.done, tf.int32), last).indices  # that are left, then some that are done
-            _, some = run(
-                step,
-                index,
-                _rows(found._replace(state=state), rows),
-                _rows(constraints, rows),
-                limit=max_length,
-                until=0,
-            )
+            next_step, some = one_step(step, _rows(constraints, rows)), _rows(found._replace(state=state), rows)
+            _, some = run(next_step, index, some, limit=max_length, until=0)
             some = some._replace(state=())
             return (tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, some),)
 
@@ -94,14 +92,25 @@ def _of_one_beam(step, reorder):
     return step_of_one
 
 
-def _run_with_room(room, step, index, search, constraints, *, limit, until, **options):
+def _one_step(step, constraints, **options):
+    """What a loop does over and over: index, Search -> index, Search"""
+
+    def next_step(index, search):
+        index, after = advance(step, index, search, constraints, **options)
+        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
+        return index, after
+
+    return next_step
+
+
+def _run_with_room(room, next_step, index, search, *, limit, until):
     """`_run`, with the room that it takes. -> index, Search"""
     if room is None:
-        return _run(step, index, search, constraints, limit=limit, until=until, **options)
+        return _run(next_step, index, search, limit=limit, until=until)
 
     def run_up_to(limit, index, search):
         search = search._replace(state=room.grow(search.state, limit))
-        return _run(step, index, search, constraints, limit=limit, until=until, **options)
+        return _run(next_step, index, search, limit=limit, until=until)
 
     if room.first_steps is not None:
         return run_up_to(limit, index, search)
@@ -116,17 +125,11 @@ def _run_with_room(room, step, index, search, constraints, *, limit, until, **op
     return tf.while_loop(going_on, next_stage, (tf.convert_to_tensor(index), search), (tf.TensorShape([]), shapes))
 
 
-def _run(step, index, search, constraints, *, limit, until, **options):
+def _run(next_step, index, search, *, limit, until):
     """Goes on with the search at step `index`, up to step `limit` or until no more than `until` sentences are left.
 
     -> index, Search
     """
-
-    def next_step(index, search):
-        index, after = advance(step, index, search, constraints, **options)
-        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
-        return index, after
-
     going_on = partial(_is_going_on, limit=limit, until=until)
     return tf.while_loop(going_on, next_step, (tf.convert_to_tensor(index), search))
 

@@ -23,7 +23,8 @@ class Room(NamedTuple):
     """How a state gets room for more steps, where it has none at first."""
 
     grow: Callable[[State, tf.Tensor], State]  # the state with room for so many steps, no fewer than it has
-    # Until the last ones get room for all, half of it at first. None: more comes whenever it is full.
+    # How many steps there is room for, half of them in a first loop, before the last ones get room for all. None: more
+    # comes whenever it is full.
     first_steps: tf.Tensor | int | None = None
 
 

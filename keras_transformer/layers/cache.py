@@ -68,8 +68,8 @@ class XLAKVCache(KVCache):
     The keys are (B, H, d_k, S). In a search of one sentence XLA takes ten times as long for the product of a few
     queries with keys that are (B, H, S, d_k).
 
-    What grows for several beams is two arrays, one behind the other, for XLA multiplies by them at the
-    same time, a thread each. In one array it multiplies by one matrix after the other, and divides each among threads.
+    What grows for several beams is two arrays, one behind the other, for XLA multiplies by them at the same time, a
+    thread each. In one array it multiplies by one matrix after the other, and divides each among threads.
     """
 
     AXES = 3, 2  # of the slots, in keys and in values
@@ -128,7 +128,7 @@ def _with_more(x, more, axis):
 
 
 def _grown(arrays, steps, width, axis):
-    """Arrays one behind the other with room for `steps` more steps, all at the end. They are cut into two anew."""
+    """Arrays one behind the other with room for `steps` more steps, all at the end: two of the same size, or one."""
     whole = _with_more(tf.concat(arrays, axis), steps * width, axis)
     # Of 16 bits: XLA makes float32 of what `_replaced` reads, on a CPU, and copies the array for it.
     if width == 1 or whole.dtype.size == 2:

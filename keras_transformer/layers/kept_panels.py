@@ -74,7 +74,7 @@ class KeptPanels:
                     self._cut_again(layers)
 
     def of(self, layers):
-        """The panels of a group, or None where none are kept. -> arrays of (P, D, columns)"""
+        """The `xla_panels` of a group, or None where none are kept."""
         kept = self._panels.get(layers)
         return kept and tuple(variable.value() for variable in kept)
 

@@ -90,7 +90,7 @@ def xla_panels(layers):
     transposed = _are_transposed(layers)
     kernels = tf.concat([layer.cast_kernel() for layer in layers], axis=0 if transposed else 1)
     if transposed and is_large(kernels):
-        return to_parts(kernels, THREADS)
+        return in_rows(kernels, THREADS)
     return to_panels(kernels, transposed, COLUMNS, THREADS)
 
 
@@ -104,7 +104,7 @@ def _are_transposed(layers):
 
 
 def panel_product(kernel, panels, columns, size, transposed=False):
-    """By panels, for XLA. (D, N), or (N, D) if `transposed` -> Product
+    """By panels, or by rows of a large vocabulary, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
     That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. `columns`, (begin, end), are the
     kernel's among the `size` that the panels have.
@@ -112,7 +112,7 @@ def panel_product(kernel, panels, columns, size, transposed=False):
     plain, (begin, end) = plain_product(kernel, transposed), columns
 
     def of_few(rows):
-        y = by_parts(rows, panels) if panels[0].shape.rank == 2 else by_panels(rows, panels, size)
+        y = by_rows(rows, panels) if panels[0].shape.rank == 2 else by_panels(rows, panels, size)
         return y[:, begin:end]
 
     def multiply(rows):
@@ -189,20 +189,20 @@ def to_panels(kernel, transposed, columns, num_arrays):
     return tuple(tf.gather(rows_of_panels, tf.range(begin, end)[:, None] + places) for begin, end in parts)
 
 
-def to_parts(kernel, num_parts):
-    """(V, D) -> arrays of (V / num_parts, D), of which the last may have less"""
-    each = -(-kernel.shape[0] // num_parts)
+def in_rows(kernel, num_arrays):
+    """(V, D) -> arrays of (V / num_arrays, D), rounded up: the last may have fewer rows, and there may be fewer"""
+    each = -(-kernel.shape[0] // num_arrays)
     return tuple(kernel[begin : begin + each] for begin in range(0, kernel.shape[0], each))
 
 
-def by_parts(rows, parts):
-    """(R, D), arrays that together have the shape (V, D) -> (R, V)
+def by_rows(rows, arrays):
+    """(R, D), the rows of a kernel (V, D) in arrays -> (R, V)
 
-    Every part is a left operand, which is read as it lies, a row after the other. Without the barrier XLA would make
-    the products the other way round, and turn a whole part around for every one. One part, or a batch of parts, or
-    slices of the kernel, take 1.3 to 5 times as long (docs/log.md).
+    Every array is a left operand, which is read as it lies. Without the barrier XLA would make the products the other
+    way round, and turn the whole array around each time. One array, a batch or slices of the kernel take longer, up to
+    five times as long (docs/log.md).
     """
-    products = [tf.transpose(barrier(tf.matmul(part, rows, transpose_b=True))) for part in parts]
+    products = [tf.transpose(barrier(tf.matmul(array, rows, transpose_b=True))) for array in arrays]
     return tf.concat(products, axis=1)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding.scoring import Blocks, length_penalty, log_normalizer, top_k, top_k_of_rows
+from keras_transformer.decoding.scoring import Blocks, length_penalty, log_normaliser, top_k, top_k_of_rows
 
 XLA = functools.partial(tf.function, jit_compile=True)
 
@@ -43,8 +43,8 @@ def test_nan_disturbs_no_other_row(size, rng):
     assert np.all((ids >= 0) & (ids < size))
 
 
-def likelihood(values, before, normalizers):
-    return before + tf.minimum(values - normalizers, 0.0)
+def likelihood(values, before, normalisers):
+    return before + tf.minimum(values - normalisers, 0.0)
 
 
 @pytest.mark.parametrize("run", [lambda f: f, tf.function, XLA], ids=["eager", "graph", "xla"])
@@ -53,14 +53,14 @@ def likelihood(values, before, normalizers):
 def test_the_best_of_several_rows_are_the_best_of_all_their_scores(size, spread, run, rng):
     values = rng.integers(0, spread, (4, 3, size)).astype("float32")
     before = rng.integers(-2, 1, (4, 3)).astype("float32")
-    normalizers = rng.integers(spread // 2, spread, (4, 3)).astype("float32")  # many scores are cut off at `before`
+    normalisers = rng.integers(spread // 2, spread, (4, 3)).astype("float32")  # many scores are cut off at `before`
     before[0, 1] = -np.inf  # a row of which nothing may come
     values[1, 2] = np.nan
     values[2, :, : size - 1] = -np.inf
     before[3] = before[3, :1]
-    scores = np.nan_to_num(likelihood(values, before[:, :, None], normalizers[:, :, None]), nan=-np.inf, neginf=-np.inf)
+    scores = np.nan_to_num(likelihood(values, before[:, :, None], normalisers[:, :, None]), nan=-np.inf, neginf=-np.inf)
     expected = tf.math.top_k(scores.reshape(4, -1), 11)
-    find = run(lambda: top_k_of_rows(Blocks.of(tf.constant(values)), 11, likelihood, (before, normalizers)))
+    find = run(lambda: top_k_of_rows(Blocks.of(tf.constant(values)), 11, likelihood, (before, normalisers)))
     best, rows, ids = find()
     np.testing.assert_array_equal(best, expected.values)
     found = expected.values > -np.inf  # of what has no score some come, no matter which
@@ -71,44 +71,44 @@ def test_the_best_of_several_rows_are_the_best_of_all_their_scores(size, spread,
 @pytest.mark.parametrize("run", [lambda f: f, tf.function, XLA], ids=["eager", "graph", "xla"])
 @pytest.mark.parametrize("size", [3, 97, 997, 8000])  # less than a block, blocks with and without a rest
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_the_normalizer_is_the_log_of_the_sum_of_all_exponentials(size, scale, run, rng):
+def test_the_normaliser_is_the_log_of_the_sum_of_all_exponentials(size, scale, run, rng):
     logits = (rng.normal(size=(2, 3, size)) * scale).astype("float32")
     logits[0, 0, 1:] = -np.inf
     logits[1, 0, : size - 1] = -np.inf
     logits[1, 1, 1] = 3e38
     maximum = logits.max(-1, keepdims=True).astype("float64")
     expected = maximum[..., 0] + np.log(np.exp(logits - maximum).sum(-1))
-    found = run(lambda x: log_normalizer(Blocks.of(x)))(tf.constant(logits)).numpy()
+    found = run(lambda x: log_normaliser(Blocks.of(x)))(tf.constant(logits)).numpy()
     np.testing.assert_allclose(found, expected, rtol=2e-7, atol=1e-6)
     assert np.all(found >= maximum[..., 0])  # or log P would be above 0
 
 
 @pytest.mark.parametrize("run", [lambda f: f, tf.function, XLA], ids=["eager", "graph", "xla"])
 @pytest.mark.parametrize("size", [3, 997, 8000])
-def test_the_normalizer_of_what_is_no_distribution_is_not_finite(size, run, rng):
+def test_the_normaliser_of_what_is_no_distribution_is_not_finite(size, run, rng):
     logits = rng.normal(size=(2, 2, size)).astype("float32")
     logits[0, 0, 1] = np.nan
     logits[0, 1] = -np.inf
     logits[1, 0, size - 1] = np.inf
-    found = run(lambda x: log_normalizer(Blocks.of(x)))(tf.constant(logits))
+    found = run(lambda x: log_normaliser(Blocks.of(x)))(tf.constant(logits))
     np.testing.assert_array_equal(np.isfinite(found), [[False, False], [False, True]])
 
 
-@pytest.mark.parametrize("size", [997, 8000])
-def test_the_normalizer_of_a_row_is_the_same_in_every_batch(size, rng):
+@pytest.mark.parametrize("size", [899, 997, 8000])
+def test_the_normaliser_of_a_row_is_the_same_in_every_batch_but_for_rounding(size, rng):
     logits = rng.normal(size=(33, 4, size)).astype("float32")
-    normalizers = tf.function(lambda x: log_normalizer(Blocks.of(x)))
-    together = normalizers(tf.constant(logits))
+    normalisers = tf.function(lambda x: log_normaliser(Blocks.of(x)))
+    together = normalisers(tf.constant(logits))
     for row in 0, 17, 32:
-        np.testing.assert_array_equal(together[row], normalizers(tf.constant(logits[row : row + 1]))[0])
-    assert normalizers(tf.zeros((0, 4, size))).shape == (0, 4)
+        np.testing.assert_allclose(together[row], normalisers(tf.constant(logits[row : row + 1]))[0], rtol=5e-7)
+    assert normalisers(tf.zeros((0, 4, size))).shape == (0, 4)
 
 
 @pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason="is for XLA on a CPU")
 def test_xla_finds_the_maxima_of_blocks_once_for_the_best_and_for_the_log_sum_exp():
     def best(logits):
         blocks = Blocks.of(logits)
-        return top_k_of_rows(blocks, 11, likelihood, (tf.zeros((1, 4)), log_normalizer(blocks)))
+        return top_k_of_rows(blocks, 11, likelihood, (tf.zeros((1, 4)), log_normaliser(blocks)))
 
     program = XLA(best, autograph=False).experimental_get_compiler_ir(tf.ones((1, 4, 8000)))("optimized_hlo")
     main = program[program.index("ENTRY") :]

@@ -46,7 +46,7 @@ def vocabularies(*sizes):
 @pytest.mark.parametrize(
     "sizes", [[1], [COLUMNS - 1], [COLUMNS], [3 * COLUMNS], [3 * COLUMNS + 5], [71, 1, 2 * COLUMNS]]
 )
-@pytest.mark.parametrize("large", [1, 2**22])
+@pytest.mark.parametrize("large", [1, products.LARGE])
 @pytest.mark.parametrize("make", [dense_layers, vocabularies])
 def test_products_by_panels_are_products_with_the_kernels(rng, monkeypatch, rows, sizes, make, large, compiled):
     monkeypatch.setattr(products, "LARGE", large)
@@ -83,26 +83,35 @@ def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeyp
 
 
 @pytest.mark.parametrize(("threads", "sizes"), [(1, [71]), (2, [36, 35]), (4, [18, 18, 18, 17])])
-def test_a_large_vocabulary_is_parted_among_threads(rng, monkeypatch, threads, sizes):
+def test_the_rows_of_a_large_vocabulary_are_shared_out_among_threads(rng, monkeypatch, threads, sizes):
     monkeypatch.setattr(products, "THREADS", threads)
     monkeypatch.setattr(products, "LARGE", 71 * D)
     [vocabulary], [dense] = vocabularies(71), dense_layers(71)
-    parts = products.xla_panels([vocabulary])
-    assert [part.shape for part in parts] == [(size, D) for size in sizes]
-    np.testing.assert_array_equal(tf.concat(parts, axis=0), vocabulary.kernel)
-    assert all(part.shape.rank == 3 for part in products.xla_panels([dense]))
+    arrays = products.xla_panels([vocabulary])
+    assert [array.shape for array in arrays] == [(size, D) for size in sizes]
+    np.testing.assert_array_equal(tf.concat(arrays, axis=0), vocabulary.kernel)
+    assert all(array.shape.rank == 3 for array in products.xla_panels([dense]))
     monkeypatch.setattr(products, "LARGE", 71 * D + 1)
-    assert all(part.shape.rank == 3 for part in products.xla_panels([vocabulary]))
+    assert all(array.shape.rank == 3 for array in products.xla_panels([vocabulary]))
 
 
-def test_a_part_of_a_vocabulary_is_a_left_operand(rng):
-    def multiply(x, *parts):
-        return products.by_parts(x, parts)
+def test_rows_of_a_vocabulary_are_left_operands(rng):
+    def multiply(x, *arrays):
+        return products.by_rows(x, arrays)
 
     compiled = tf.function(multiply, jit_compile=True, autograph=False)
     program = compiled.experimental_get_compiler_ir(tf.ones((3, D)), *[tf.ones((36, D))] * 2)("optimized_hlo")
     shapes = re.findall(r"= f32\[(\d+),(\d+)\]\S* dot\(", program)
     assert shapes == [("36", "3")] * 2, program
+
+
+def test_few_floats_are_turned_around_as_integers(rng):
+    x = rng.normal(size=(3, 4, 5)).astype("float32")
+    x[0, 0] = np.nan, np.inf, -np.inf, -0.0, 1e-45
+    turn = tf.function(lambda x: products.transpose_in_graph(x, (1, 0, 2)), autograph=False)
+    np.testing.assert_array_equal(turn(x).numpy().view("int32"), x.transpose(1, 0, 2).view("int32"))
+    [transposition] = [op for op in turn.get_concrete_function(x).graph.get_operations() if op.type == "Transpose"]
+    assert transposition.outputs[0].dtype == tf.int32  # oneDNN has none for these
 
 
 def test_the_panels_of_all_threads_are_multiplied_by_one_copy_of_the_rows(rng):
