@@ -167,11 +167,14 @@ def test_a_graph_may_hold_its_source_ids(model, source_ids, loop):
     np.testing.assert_allclose(held.log_probs, plain.log_probs, atol=1e-4)
 
 
-def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids):
+@pytest.mark.parametrize("large", [1, products.LARGE])
+def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids, large):
+    monkeypatch.setattr(products, "LARGE", large)
     panels, source_ids = model.keep_panels(), source_ids[:2]
     panels.refresh()
     plain = inference.search(model, source_ids, DECODE, num_hypotheses=3)
-    monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("panels are cut in the program"))
+    for cutting in ("to_panels", "in_rows"):
+        monkeypatch.setattr(products, cutting, lambda *args: pytest.fail("panels are cut in the program"))
     found = tf.function(
         lambda ids: inference.search(model, ids, DECODE, num_hypotheses=3, loop="xla", panels=panels),
         jit_compile=True,

@@ -128,7 +128,7 @@ def _with_more(x, more, axis):
 
 
 def _grown(arrays, steps, width, axis):
-    """Arrays one behind the other with room for `steps` more steps, all at the end: two of the same size, or one."""
+    """Arrays one behind the other with room for `steps` more steps, all at the end: two of about one size, or one."""
     whole = _with_more(tf.concat(arrays, axis), steps * width, axis)
     # Of 16 bits: XLA makes float32 of what `_replaced` reads, on a CPU, and copies the array for it.
     if width == 1 or whole.dtype.size == 2:
