@@ -194,10 +194,11 @@ class Transformer(keras.Model):
         vocabulary = self.output_embedding
         if loop == "any":
             return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
-        if loop == "graph" and not few:
-            return {vocabulary: vocabulary.turned_product()}
         if loop == "graph":
-            return {layer: layer.graph_product() for layers in self._groups_of_step() for layer in layers}
+            products = {vocabulary: vocabulary.graph_product() if few else vocabulary.turned_product()}
+            for block in self.decoder:
+                products |= block.graph_products()
+            return products
         products = {}
         for layers in self._groups_of_step():
             products |= xla_products(layers, panels and panels.of(layers))

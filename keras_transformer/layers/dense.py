@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.gradients import factor_product, on_every_row, trained_product
-from keras_transformer.layers.products import graph_panel_product, plain_product, product
+from keras_transformer.layers.products import plain_product, product, summed_product
 from keras_transformer.xla import by_xla_on_cpu
 
 
@@ -30,7 +30,7 @@ class Dense(keras.layers.Dense):
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
 
     def graph_product(self):
-        return graph_panel_product(self.cast_kernel())
+        return summed_product(self.cast_kernel())
 
     def factor_product(self, left_out):
         return factor_product(self.kernel, self.cast_kernel(), left_out)

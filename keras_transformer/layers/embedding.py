@@ -77,7 +77,7 @@ class TokenEmbedding(keras.layers.Layer):
         return left_product(self.cast_kernel())
 
     def graph_product(self):
-        return graph_panel_product(self.cast_kernel(), self.is_transposed)
+        return graph_panel_product(self.cast_kernel())
 
     def turned_product(self):
         return turned_product(self.cast_kernel())

@@ -7,7 +7,8 @@ search may prepare another way for a layer, a `Product`:
     panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, or of several;
                                  of a large vocabulary (V, D) arrays of rows, each as the left operand
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
-    graph_panel_product   graph  one array of narrower panels (P, D, 32), for large kernels
+    summed_product        graph  parts of a large kernel's rows, whose products are added
+    graph_panel_product   graph  of a large vocabulary one array of narrower panels (P, D, 32)
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
 Layers multiply by `product`, which is the plain one outside of `use_products`:
@@ -34,7 +35,8 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 32  # a search of 16 is 1.17 times as fast, of 32 1.08 to 1.11, of 64 0.84 to 0.94
 GRAPH_FEW_ROWS = 16  # a search of 8 is 1.23 times as fast, of 16 1.09
-GRAPH_LARGE = 2**20  # numbers of a kernel; a smaller one stays in the processor's caches
+GRAPH_LARGE = 2**20  # numbers of a vocabulary; a smaller one stays in the processor's caches
+GRAPH_PARTS, GRAPH_PART = 4, 2**17  # of a kernel: at most so many parts, each of so many numbers or more
 LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
 
 Product = Callable[[tf.Tensor], tf.Tensor]  # (R, D) -> (R, N)
@@ -57,8 +59,13 @@ def product(layer, rows, kernel, transposed=False, *, otherwise=None):
 
     (R, D), (D, N) or transposed (N, D) -> (R, N)
     """
-    multiply = _products.get().get(layer) or (otherwise or plain_product)(kernel, transposed)
+    multiply = product_of(layer) or (otherwise or plain_product)(kernel, transposed)
     return multiply(rows)
+
+
+def product_of(layer):
+    """What the layer makes of its rows, where that is prepared, or None. -> Product"""
+    return _products.get().get(layer)
 
 
 def plain_product(kernel, transposed=False):
@@ -145,15 +152,35 @@ def left_product(kernel):
     return multiply
 
 
-def graph_panel_product(kernel, transposed=False):
-    """By narrower panels, for a graph without XLA. (D, N), or (N, D) if `transposed` -> Product
+def summed_product(kernel):
+    """As a sum of products with parts of the kernel's rows, for a graph without XLA. (D, N) -> Product
 
-    With 32 rows or more these gain nothing. Kernels of less than `GRAPH_LARGE` numbers are not cut.
+    They do not depend on each other, so TensorFlow makes several at the same time, which is faster than one product
+    that oneDNN divides among the threads. A small kernel is not divided.
     """
-    if kernel.shape.num_elements() < GRAPH_LARGE:
-        return turned_product(kernel) if transposed else plain_product(kernel)
-    size = kernel.shape[0 if transposed else 1]
-    [panels] = to_panels(kernel, transposed, GRAPH_COLUMNS, num_arrays=1)
+    sizes = part_sizes(kernel, axis=0)
+    if len(sizes) == 1:
+        return plain_product(kernel)
+    parts = tf.split(kernel, sizes, axis=0)
+    return lambda rows: tf.add_n([tf.matmul(*pair) for pair in zip(tf.split(rows, sizes, axis=1), parts, strict=True)])
+
+
+def part_sizes(kernel, axis):
+    """How a kernel is divided for a graph without XLA: the sizes of its parts along an axis, nearly equal."""
+    size = kernel.shape[axis]
+    number = max(1, min(GRAPH_PARTS, math.prod(kernel.shape) // GRAPH_PART, size))
+    return [(size + place) // number for place in range(number)]
+
+
+def graph_panel_product(kernel):
+    """By narrower panels, for few rows in a graph without XLA. (V, D) -> Product
+
+    With 32 rows or more these gain nothing. Vocabularies of less than `GRAPH_LARGE` numbers are not cut.
+    """
+    if math.prod(kernel.shape) < GRAPH_LARGE:
+        return turned_product(kernel)
+    size = kernel.shape[0]
+    [panels] = to_panels(kernel, True, GRAPH_COLUMNS, num_arrays=1)
     return lambda rows: by_graph_panels(rows, panels, size)
 
 
