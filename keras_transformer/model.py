@@ -197,7 +197,7 @@ class Transformer(keras.Model):
         if loop == "graph":
             products = {vocabulary: vocabulary.graph_product() if few else vocabulary.turned_product()}
             for block in self.decoder:
-                products |= block.graph_products()
+                products |= block.graph_products(few)
             return products
         products = {}
         for layers in self._groups_of_step():

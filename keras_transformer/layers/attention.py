@@ -16,6 +16,7 @@ from keras import ops
 from keras_transformer.layers.cache import KVCache
 from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.products import prepared_for
 
 
 def scaled_dot_product(query, cache):
@@ -29,7 +30,7 @@ def additive(query, key, vector):
     return ops.sum(hidden * vector[:, None, None, :], axis=-1)
 
 
-def attention_weights(scores, mask):
+def attention_weights(scores, mask, softmax=KVCache.softmax):
     """Softmax of the scores over the keys that `mask` allows, in float32 or more. A query that may attend to nothing
     (padding) gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)"""
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
@@ -37,7 +38,7 @@ def attention_weights(scores, mask):
     # minus infinities would be NaN.
     lowest = tf.constant(-3.4028235e38, scores.dtype)
     # Not ops.softmax, which warns of a single key, and a sentence may have one word.
-    return tf.nn.softmax(tf.where(mask[:, None], scores, lowest), axis=-1)
+    return softmax(tf.where(mask[:, None], scores, lowest))
 
 
 def attention(query, key, value, mask):
@@ -106,8 +107,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def attend(self, query, cache, mask):
         """What the positions of `query` read from the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
+        if (kind := prepared_for(self)) is not None:
+            cache = kind(*cache)
         scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache)  # (B, H, T, S)
-        weights = attention_weights(scores, mask)
+        weights = attention_weights(scores, mask, cache.softmax)
         if (record := _record.get()) is not None:
             record.append((self, weights))
         weights = self.dropout(ops.cast(weights, self.compute_dtype))

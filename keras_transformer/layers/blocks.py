@@ -4,7 +4,7 @@ import keras
 
 from keras_transformer.config import ModelConfig
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.cache import KVCache
+from keras_transformer.layers.cache import FewRowsKVCache, KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
@@ -156,9 +156,13 @@ class DecoderBlock(_Block):
         for layer in (itself.output_projection, cross.query, cross.output_projection, network.inner, network.outer):
             yield (layer,)
 
-    def graph_products(self):
-        """How they multiply fastest in a graph without XLA. -> {layer: product}"""
+    def graph_products(self, few):
+        """How the layers multiply fastest in a graph without XLA, `few` rows or many. -> {layer: product}
+
+        What an attention has is the kind of cache as which it reads its own.
+        """
         itself, cross = self.self_attention, self.cross_attention
         of_attention = itself.query, itself.key, itself.value, itself.output_projection
         layers = *of_attention, cross.query, cross.output_projection, self.feed_forward
-        return {layer: layer.graph_product() for layer in layers}
+        products = {layer: layer.graph_product() for layer in layers}
+        return products | dict.fromkeys((itself, cross), FewRowsKVCache) if few else products

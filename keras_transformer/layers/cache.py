@@ -3,7 +3,8 @@
 `KVCache` is what attention makes and reads, and can be kept as it is everywhere. What is best for a loop depends on who
 runs it, for their operations have other prices. So there are two more kinds, for searches alone:
 
-    GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place
+    GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place; `of_few` are
+                    read a query at a time, which is for few rows
     XLAKVCache      a program of XLA's: keys lie as the product with a query reads them, for several beams in two arrays
 """
 
@@ -55,6 +56,11 @@ class KVCache(NamedTuple):
     def key_by_position(self):
         """(B, H, S, d_k), however they are kept"""
         return self.key
+
+    @staticmethod
+    def softmax(scores):
+        """Over the last axis."""
+        return tf.nn.softmax(scores, axis=-1)
 
     @staticmethod
     def swapped(x):
@@ -112,12 +118,49 @@ class GraphKVCache(KVCache):
     def write(self, fresh, index):
         return type(self)(*(_overwritten(old, new, index) for old, new in zip(self, fresh, strict=True)))
 
+    def dot_product(self, query):
+        return _one_by_one(query, self.key, adj_y=True) if query.shape[2] == 1 else super().dot_product(query)
+
+    def weighted_sum(self, weights):
+        return _one_by_one(weights, self.value) if weights.shape[2] == 1 else super().weighted_sum(weights)
+
     @staticmethod
     def swapped(x):
+        if 1 in x.shape[1:3]:
+            return tf.reshape(x, (-1, x.shape[2], x.shape[1], x.shape[3]))
         return transpose_in_graph(x, (0, 2, 1, 3))
 
 
+class FewRowsKVCache(GraphKVCache):
+    """A `GraphKVCache` as a step for few rows reads it: by operations that are not oneDNN's.
+
+    Those take 60 us a product of batches and a softmax, however little there is to do.
+    """
+
+    def dot_product(self, query):
+        return _one_by_one(query, self.key, adj_y=True)
+
+    def weighted_sum(self, weights):
+        return _one_by_one(weights, self.value)
+
+    @staticmethod
+    def softmax(scores):
+        exponentials = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+        return exponentials / tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+
+
 KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by who runs the loop
+
+
+def _one_by_one(rows, matrix, adj_y=False):
+    """The product of every row with the matrix of its head. (B, H, T, N), (B, H, ., .) -> (B, H, T, .)
+
+    `BatchMatMulV3` is the same to TensorFlow as `tf.matmul`, which is V2, and unknown to oneDNN. Rows have an axis of
+    their own, for of several together TensorFlow makes larger products slowly, each in all threads.
+    """
+    if rows.dtype != tf.float32:
+        return tf.matmul(rows, matrix, transpose_b=adj_y)
+    return tf.raw_ops.BatchMatMulV3(x=rows[:, :, :, None], y=matrix[:, :, None], Tout=rows.dtype, adj_y=adj_y)[:, :, :, 0]
 
 
 def _with_more(x, more, axis):

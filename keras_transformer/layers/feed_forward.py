@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.products import part_sizes, product_of
+from keras_transformer.layers.products import part_sizes, prepared_for
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -32,7 +32,7 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x):
         """(B, T, D) -> (B, T, D)"""
-        if (network := product_of(self)) is not None:
+        if (network := prepared_for(self)) is not None:
             return tf.reshape(network(tf.reshape(x, (-1, self.d_model))), (*leading_shape(x), self.d_model))
         return self.outer(self.dropout(self.inner(x)))
 

@@ -59,12 +59,12 @@ def product(layer, rows, kernel, transposed=False, *, otherwise=None):
 
     (R, D), (D, N) or transposed (N, D) -> (R, N)
     """
-    multiply = product_of(layer) or (otherwise or plain_product)(kernel, transposed)
+    multiply = prepared_for(layer) or (otherwise or plain_product)(kernel, transposed)
     return multiply(rows)
 
 
-def product_of(layer):
-    """What the layer makes of its rows, where that is prepared, or None. -> Product"""
+def prepared_for(layer):
+    """What `use_products` has for a layer, or None."""
     return _products.get().get(layer)
 
 
