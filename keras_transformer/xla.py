@@ -44,28 +44,21 @@ def block_size(size):
     return next((width for width in range(LOOP, LOOP // 2 - 1, -1) if size % width == 0), LOOP)
 
 
-def log_sum_exp(logits):
-    """`tf.reduce_logsumexp` over the last axis.
+def log_sum_exp(logits, maxima=None):
+    """`tf.reduce_logsumexp` over the last axis. `maxima` are those of blocks of it, where somebody has found them.
 
     XLA on a CPU would write all exponentials down, and then read them for their sum. The sum of equal parts it makes
-    together with the exponentials, so that only a sixteenth is written.
+    together with the exponentials, so that only a sixteenth is written. That sum is read at one place: where two read
+    it, XLA writes all exponentials again.
     """
     size = logits.shape[-1] or 0
     if not by_xla_on_cpu() or size < PARTS:
         return tf.reduce_logsumexp(logits, axis=-1)
-    maximum = _maximum(logits)[..., None]
+    maximum = tf.reduce_max(logits, axis=-1) if maxima is None else _by_parts(maxima, tf.maximum, tf.reduce_max)
     maximum = tf.stop_gradient(tf.where(tf.math.is_finite(maximum), maximum, 0.0))
-    *parts, rest = (tf.exp(x - maximum) for x in _parts(logits))
-    total = _by_parts(tf.add_n(parts), tf.add, tf.reduce_sum) + tf.reduce_sum(rest, axis=-1)
-    return tf.squeeze(maximum, -1) + tf.math.log(total)
-
-
-def _maximum(x):
-    """Over the last axis, by the maxima of blocks that `decoding.scoring` needs, too: XLA finds them once for both."""
-    size = x.shape[-1]
-    if size % block_size(size) == 0:
-        x = tf.reduce_max(in_blocks(x, block_size(size)), axis=-1)
-    return _by_parts(x, tf.maximum, tf.reduce_max)
+    *parts, rest = (tf.exp(x - maximum[..., None]) for x in _parts(logits))
+    total = tf.reduce_sum(tf.add_n(parts), axis=-1) + tf.reduce_sum(rest, axis=-1)
+    return maximum + tf.math.log(total)
 
 
 def in_blocks(x, block):

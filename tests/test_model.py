@@ -7,6 +7,7 @@ from keras import ops
 from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, TransformerSchedule
 from keras_transformer.layers import products
 from keras_transformer.layers.attention import record_attention
+from keras_transformer.layers.cache import FewRowsKVCache
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies, token_weights
 from tests.small import (
@@ -160,13 +161,16 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
         ("any", False, []),
         ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_rows"] * is_large),
         ("graph", False, []),
-        ("graph", True, ["by_graph_panels"] * everywhere),
+        ("graph", True, ["by_graph_panels"]),
     ):
         made.clear()
         found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert made == expected_products
-    assert list(model.products("graph")) == [vocabulary]  # turned around
+    attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
+    many, few = model.products("graph"), model.products("graph", few=True)
+    assert {layer: few[layer] for layer in few.keys() - many.keys()} == dict.fromkeys(attentions, FewRowsKVCache)
+    assert len(many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
     assert list(model.products("any")) == [vocabulary] * is_large  # on the left
 
 

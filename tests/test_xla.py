@@ -24,14 +24,19 @@ def test_the_log_of_the_sum_is_that_of_all_exponentials(rng, vocab_size, scale, 
     with np.errstate(divide="ignore", over="ignore"):
         expected = maximum[..., 0] + np.log(np.exp(logits - maximum).sum(-1))
     np.testing.assert_allclose(tf.function(log_sum_exp, jit_compile=xla)(logits), expected, rtol=1e-12)
+    maxima = np.stack([logits[..., ::2].max(-1), logits[..., 1::2].max(-1)], axis=-1)
+    known = tf.function(lambda x: log_sum_exp(x, tf.constant(maxima)), jit_compile=xla)
+    np.testing.assert_allclose(known(logits), expected, rtol=1e-12)
 
 
 @NO_GPU
 def test_xla_writes_no_exponentials_down_for_their_sum():
-    compiled = tf.function(log_sum_exp, jit_compile=True, autograph=False)
-    program = compiled.experimental_get_compiler_ir(tf.ones((3, 7, 64)))("optimized_hlo")
-    main = program[program.index("ENTRY") :]
-    assert re.findall(r"= f32\[3,7,64\]\S* (\w+)", main) == ["parameter"]
+    compiled = tf.function(lambda x: log_sum_exp(x), jit_compile=True, autograph=False)
+    for size in 64, 8000:
+        program = compiled.experimental_get_compiler_ir(tf.ones((64, 20, size)))("optimized_hlo")
+        main = program[program.index("ENTRY") :]
+        assert re.findall(rf"= f32\[64,20,{size}\]\S* (\w+)", main) == ["parameter"]
+        assert len(re.findall(rf"= f32\[64,20,{size // PARTS}\]\S* fusion", main)) <= 1  # the sum of the parts
 
 
 @NO_GPU

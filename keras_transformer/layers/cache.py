@@ -126,7 +126,7 @@ class GraphKVCache(KVCache):
 
     @staticmethod
     def swapped(x):
-        if 1 in x.shape[1:3]:
+        if 1 in x.shape[1:3] and None not in x.shape[1:3]:
             return tf.reshape(x, (-1, x.shape[2], x.shape[1], x.shape[3]))
         return transpose_in_graph(x, (0, 2, 1, 3))
 
@@ -158,9 +158,10 @@ def _one_by_one(rows, matrix, adj_y=False):
     `BatchMatMulV3` is the same to TensorFlow as `tf.matmul`, which is V2, and unknown to oneDNN. Rows have an axis of
     their own, for of several together TensorFlow makes larger products slowly, each in all threads.
     """
-    if rows.dtype != tf.float32:
+    if rows.dtype.size == 2:  # TensorFlow cannot multiply these everywhere, or slowly
         return tf.matmul(rows, matrix, transpose_b=adj_y)
-    return tf.raw_ops.BatchMatMulV3(x=rows[:, :, :, None], y=matrix[:, :, None], Tout=rows.dtype, adj_y=adj_y)[:, :, :, 0]
+    y = tf.raw_ops.BatchMatMulV3(x=rows[:, :, :, None], y=matrix[:, :, None], Tout=rows.dtype, adj_y=adj_y)
+    return y[:, :, :, 0]
 
 
 def _with_more(x, more, axis):

@@ -1,14 +1,14 @@
-"""Three kinds of caches that keep the same keys and values."""
+"""Kinds of caches that keep the same keys and values."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers.cache import KINDS, GraphKVCache, KVCache, XLAKVCache
+from keras_transformer.layers.cache import KINDS, FewRowsKVCache, GraphKVCache, KVCache, XLAKVCache
 
 B, H, T, S = 3, 2, 7, 11
 WIDTHS = (5, 17)
-ALL = pytest.mark.parametrize("kind", KINDS.values())
+ALL = pytest.mark.parametrize("kind", [*KINDS.values(), FewRowsKVCache])
 
 
 def plain(rng, *lengths):
@@ -142,3 +142,34 @@ def test_caches_of_one_shape_that_are_overwritten_are_not_the_same(rng):
 def test_swapping_is_transposing_and_swapping_twice_changes_nothing(rng, kind, dtype):
     x = tf.cast(rng.normal(size=(B, T, H, 5)), dtype)
     assert np.array_equal(kind.swapped(x), np.swapaxes(x, 1, 2)) and np.array_equal(kind.swapped(kind.swapped(x)), x)
+
+
+@ALL
+@pytest.mark.parametrize("queries", [1, 4])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_every_kind_reads_the_same(rng, kind, queries, dtype):
+    cache = KVCache(*(tf.cast(part, dtype) for part in plain(rng, S)[0]))
+    query, allowed = tf.cast(rng.normal(size=(B, H, queries, 5)), dtype), rng.random((B, 1, queries, S)) < 0.5
+    allowed[0] = False  # a query that may attend to nothing
+
+    def read(kind):
+        scores = tf.where(allowed, kind.of(cache).dot_product(query), query.dtype.min)
+        return kind.of(cache).weighted_sum(kind.softmax(scores))
+
+    # As functions: TensorFlow has no kernel of 16 bits for everything that XLA has.
+    found, expected = running(kind, lambda: read(kind))(), read(KVCache)
+    atol = {"float64": 1e-12, "float32": 1e-5}.get(dtype, 0.1)
+    np.testing.assert_allclose(tf.cast(found, "float64"), tf.cast(expected, "float64"), atol=atol)
+
+
+@pytest.mark.parametrize(("kind", "queries"), [(FewRowsKVCache, 4), (FewRowsKVCache, 1), (GraphKVCache, 1)])
+def test_few_rows_are_read_by_operations_that_onednn_does_not_have(rng, kind, queries):
+    (cache,) = plain(rng, S)
+
+    @tf.function(autograph=False)
+    def read(query):
+        return kind.of(cache).weighted_sum(kind.of(cache).dot_product(query))
+
+    operations = read.get_concrete_function(tf.TensorSpec((B, H, queries, 5), tf.float64)).graph.get_operations()
+    products = [operation.type for operation in operations if "MatMul" in operation.type]
+    assert products == ["BatchMatMulV3"] * 2

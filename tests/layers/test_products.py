@@ -7,16 +7,19 @@ import tensorflow as tf
 from keras_transformer.layers import products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.products import (
     COLUMNS,
     FEW_ROWS,
     GRAPH_COLUMNS,
     GRAPH_FEW_ROWS,
+    GRAPH_PARTS,
     LEFT_PARTS,
     LEFT_ROWS,
     by_graph_panels,
     by_panels,
     left_product,
+    part_sizes,
     to_panels,
     turned_product,
     use_products,
@@ -191,16 +194,68 @@ def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which
 
 @pytest.mark.parametrize("rows", [1, 4, GRAPH_FEW_ROWS])
 @pytest.mark.parametrize("large", [1, D * 71, D * 71 + 1])
-@pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
-def test_a_graph_cuts_large_kernels_into_one_array_of_panels(rng, monkeypatch, which, large, rows):
+def test_a_graph_cuts_a_large_vocabulary_into_one_array_of_panels(rng, monkeypatch, large, rows):
     seen = []
     monkeypatch.setattr(products, "GRAPH_LARGE", large)
     monkeypatch.setattr(
         products, "by_graph_panels", lambda x, cut, size: seen.append(cut.shape) or by_graph_panels(x, cut, size)
     )
-    layer, call = layers()[which]
+    [vocabulary] = vocabularies(71)
     x = rng.normal(size=(1, rows, D)).astype("float32")
-    with use_products({layer: layer.graph_product()}):
-        found = call(x)
-    np.testing.assert_allclose(found, call(x), atol=1e-5)
+    with use_products({vocabulary: vocabulary.graph_product()}):
+        found = vocabulary.logits(x)
+    np.testing.assert_allclose(found, vocabulary.logits(x), atol=1e-5)
     assert seen == ([(3, D, GRAPH_COLUMNS)] if large <= D * 71 else [])
+
+
+PARTS_OF_A_KERNEL = pytest.mark.parametrize(
+    ("least", "number"), [(1, GRAPH_PARTS), (D * 71 // 3, 3), (D * 71 // 2, 2), (D * 71 // 2 + 1, 1), (D * 71 + 1, 1)]
+)
+
+
+@PARTS_OF_A_KERNEL
+@pytest.mark.parametrize("rows", [0, 1, 128])
+def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, number, rows):
+    monkeypatch.setattr(products, "GRAPH_PART", least)
+    [layer] = dense_layers(71)
+    x = rng.normal(size=(1, rows, D)).astype("float32")
+
+    @tf.function(autograph=False)
+    def by_parts(x):
+        with use_products({layer: layer.graph_product()}):
+            return layer(x)
+
+    np.testing.assert_allclose(by_parts(x), layer(x), atol=1e-5)
+    assert num_products(by_parts, x) == number
+
+
+@PARTS_OF_A_KERNEL
+@pytest.mark.parametrize("rows", [0, 1, 128])
+def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, number, rows):
+    monkeypatch.setattr(products, "GRAPH_PART", least)
+    network = FeedForward(D, 71)
+    network.build((None, None, D))
+    for variable in network.trainable_variables:  # biases too
+        variable.assign(rng.normal(size=variable.shape))
+    x = rng.normal(size=(1, rows, D)).astype("float32")
+
+    @tf.function(autograph=False)
+    def by_parts(x):
+        with use_products({network: network.graph_product()}):
+            return network(x)
+
+    np.testing.assert_allclose(by_parts(x), network(x), rtol=1e-4, atol=1e-4)
+    assert num_products(by_parts, x) == 2 * number
+
+
+def num_products(function, x):
+    graph = function.get_concrete_function(tf.TensorSpec(x.shape)).graph
+    return sum(operation.type == "MatMul" for operation in graph.get_operations())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (512, 2048), (2, 10**6), (4096, 4096)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_a_kernel_are_nearly_equal_and_no_more_than_it_has_rows(shape, axis):
+    sizes = part_sizes(tf.TensorSpec(shape), axis)
+    assert sum(sizes) == shape[axis] and 0 <= max(sizes) - min(sizes) <= 1 <= min(sizes)
+    assert len(sizes) == {2**20: 4, 2 * 10**6: (2, 4)[axis], 2**24: 4}.get(shape[0] * shape[1], 1)
