@@ -185,7 +185,7 @@ class Transformer(keras.Model):
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
     def products(self, loop, few=False, panels=None):
-        """How layers multiply fastest in the steps of a loop, to be made once before it. -> {layer: product}
+        """How layers multiply and attend fastest in the steps of a loop, to be made once before it. -> {layer: product}
 
         `few` are for a loop with few rows in a graph; XLA's choose by themselves. Theirs are cut unless `panels`, the
         model's `KeptPanels`, has them.

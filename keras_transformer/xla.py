@@ -54,7 +54,7 @@ def log_sum_exp(logits, maxima=None):
     size = logits.shape[-1] or 0
     if not by_xla_on_cpu() or size < PARTS:
         return tf.reduce_logsumexp(logits, axis=-1)
-    maximum = tf.reduce_max(logits, axis=-1) if maxima is None else _by_parts(maxima, tf.maximum, tf.reduce_max)
+    maximum = tf.reduce_max(logits, axis=-1) if maxima is None else _maximum(maxima)
     maximum = tf.stop_gradient(tf.where(tf.math.is_finite(maximum), maximum, 0.0))
     *parts, rest = (tf.exp(x - maximum[..., None]) for x in _parts(logits))
     total = tf.reduce_sum(tf.add_n(parts), axis=-1) + tf.reduce_sum(rest, axis=-1)
@@ -67,12 +67,12 @@ def in_blocks(x, block):
     return tf.reshape(x, (*leading, x.shape[-1] // block, block))
 
 
-def _by_parts(x, of_two, of_all):
-    """`of_all(x, axis=-1)`, of parts number by number, as long as they are wide."""
+def _maximum(x):
+    """Over the last axis, of parts number by number, as long as they are wide: few numbers a row, many rows."""
     if x.shape[-1] <= LOOP:
-        return of_all(x, axis=-1)
+        return tf.reduce_max(x, axis=-1)
     *parts, rest = _parts(x)
-    return of_two(_by_parts(functools.reduce(of_two, parts), of_two, of_all), of_all(rest, axis=-1))
+    return tf.maximum(_maximum(functools.reduce(tf.maximum, parts)), tf.reduce_max(rest, axis=-1))
 
 
 def _parts(x):

@@ -232,7 +232,7 @@ def test_a_prefix_longer_than_the_source_has_its_room(model, rng, loop):
 def test_a_graph_multiplies_few_rows_by_panels_of_the_vocabulary(model, rng, monkeypatch, batch):
     made = []
     monkeypatch.setattr(products, "GRAPH_LARGE", 1)
-    monkeypatch.setattr(products, "GRAPH_PART", 1)
+    monkeypatch.setattr(products, "LEAST_PART", 1)
     monkeypatch.setattr(products, "by_graph_panels", lambda *args: made.append(0) or by_graph_panels(*args))
     lengths = ([6, 2, 2] * 3)[:batch]
     rows = [[*rng.integers(4, VOCAB_SIZE, n - 1), 3] + [0] * (6 - n) for n in lengths]

@@ -168,9 +168,11 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert made == expected_products
     attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
-    many, few = model.products("graph"), model.products("graph", few=True)
-    assert {layer: few[layer] for layer in few.keys() - many.keys()} == dict.fromkeys(attentions, FewRowsKVCache)
-    assert len(many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
+    of_many, of_few = model.products("graph"), model.products("graph", few=True)
+    assert {layer: of_few[layer] for layer in of_few.keys() - of_many.keys()} == dict.fromkeys(
+        attentions, FewRowsKVCache
+    )
+    assert len(of_many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
     assert list(model.products("any")) == [vocabulary] * is_large  # on the left
 
 

@@ -12,7 +12,7 @@ NO_GPU = pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason=
 
 
 @pytest.mark.parametrize("xla", [False, True])
-@pytest.mark.parametrize("vocab_size", [3, PARTS, 997, 1003, 8192])  # 997 has no block, 8192 has parts of parts
+@pytest.mark.parametrize("vocab_size", [3, PARTS, 997, 1003, 8192])  # 997 is a prime
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_the_log_of_the_sum_is_that_of_all_exponentials(rng, vocab_size, scale, xla):
     logits = rng.normal(size=(2, 3, vocab_size)) * scale
@@ -24,7 +24,7 @@ def test_the_log_of_the_sum_is_that_of_all_exponentials(rng, vocab_size, scale, 
     with np.errstate(divide="ignore", over="ignore"):
         expected = maximum[..., 0] + np.log(np.exp(logits - maximum).sum(-1))
     np.testing.assert_allclose(tf.function(log_sum_exp, jit_compile=xla)(logits), expected, rtol=1e-12)
-    maxima = np.stack([logits[..., ::2].max(-1), logits[..., 1::2].max(-1)], axis=-1)
+    maxima = np.stack([logits[..., place::1024].max(-1) for place in range(min(vocab_size, 1024))], axis=-1)
     known = tf.function(lambda x: log_sum_exp(x, tf.constant(maxima)), jit_compile=xla)
     np.testing.assert_allclose(known(logits), expected, rtol=1e-12)
 

@@ -45,8 +45,8 @@ def log_normaliser(logits: Blocks):
     probabilities = tf.nn.softmax(tf.reshape(logits.blocks, (-1, width, num_blocks * block)))
     place = tf.argmax(logits.maxima, axis=2, output_type=tf.int32)  # (B, W), of the block with the greatest
     likeliest = tf.gather(in_blocks(probabilities, block), place, batch_dims=2)  # (B, W, block)
-    likeliest = tf.minimum(tf.reduce_max(likeliest, axis=2), 1.0)  # nobody promises that rounding never comes to more
-    return tf.reduce_max(logits.maxima, axis=2) - tf.math.log(likeliest)
+    greatest = tf.minimum(tf.reduce_max(likeliest, axis=2), 1.0)  # nobody promises that rounding never comes to more
+    return tf.reduce_max(logits.maxima, axis=2) - tf.math.log(greatest)
 
 
 def top_k(values, k):

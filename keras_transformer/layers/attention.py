@@ -32,7 +32,10 @@ def additive(query, key, vector):
 
 def attention_weights(scores, mask, softmax=KVCache.softmax):
     """Softmax of the scores over the keys that `mask` allows, in float32 or more. A query that may attend to nothing
-    (padding) gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)"""
+    (padding) gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)
+
+    `softmax` is another way to make it, of the kind of cache.
+    """
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     # Paper: minus infinity. Here: the least float32, whose exponential is 0 all the same, because a row of nothing but
     # minus infinities would be NaN.

@@ -1,10 +1,10 @@
 """The projected keys and values of a sequence, and how a search keeps them.
 
 `KVCache` is what attention makes and reads, and can be kept as it is everywhere. What is best for a loop depends on who
-runs it, for their operations have other prices. So there are two more kinds, for searches alone:
+runs it, for their operations have other prices. So there are more kinds, for searches alone:
 
-    GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place; `of_few` are
-                    read a query at a time, which is for few rows
+    GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place
+    FewRowsKVCache  how a step for few rows reads it: a query at a time, by operations that are not oneDNN's
     XLAKVCache      a program of XLA's: keys lie as the product with a query reads them, for several beams in two arrays
 """
 
@@ -107,7 +107,8 @@ class XLAKVCache(KVCache):
 class GraphKVCache(KVCache):
     """A cache for a loop in a graph that XLA does not compile. It is overwritten: nobody may look back at an older one.
 
-    There `KVCache.write` copies the whole cache; this one works in place, by an operation that XLA does not have.
+    There `KVCache.write` copies the whole cache; this one works in place, by an operation that XLA does not have. Where
+    there is one query a sentence, it is read without oneDNN, whose products of batches are slow then.
     """
 
     @classmethod
@@ -158,7 +159,7 @@ def _one_by_one(rows, matrix, adj_y=False):
     `BatchMatMulV3` is the same to TensorFlow as `tf.matmul`, which is V2, and unknown to oneDNN. Rows have an axis of
     their own, for of several together TensorFlow makes larger products slowly, each in all threads.
     """
-    if rows.dtype.size == 2:  # TensorFlow cannot multiply these everywhere, or slowly
+    if rows.dtype.size == 2:  # V3 has no float16 on a CPU; bfloat16 was not measured
         return tf.matmul(rows, matrix, transpose_b=adj_y)
     y = tf.raw_ops.BatchMatMulV3(x=rows[:, :, :, None], y=matrix[:, :, None], Tout=rows.dtype, adj_y=adj_y)
     return y[:, :, :, 0]

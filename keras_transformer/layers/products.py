@@ -1,4 +1,4 @@
-"""Products of a search's rows with kernels: other ways to make them, that read a kernel in a better order.
+"""Products of a search's rows with kernels: other ways to make them, faster where few rows read many kernels.
 
 A step of a search multiplies few rows by every kernel of the decoder, and what that takes its time for is reading the
 kernels. As kernels lie, libraries read one for four rows at half the speed of the memory or less. So before its loop a
@@ -8,10 +8,11 @@ search may prepare another way for a layer, a `Product`:
                                  of a large vocabulary (V, D) arrays of rows, each as the left operand
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     summed_product        graph  parts of a large kernel's rows, whose products are added
-    graph_panel_product   graph  of a large vocabulary one array of narrower panels (P, D, 32)
+    graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large vocabulary
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
-Layers multiply by `product`, which is the plain one outside of `use_products`:
+In a graph a feed-forward network has a way of its own (layers/feed_forward.py), and an attention the kind of cache as
+which it reads its own (layers/cache.py). Layers multiply by `product`, the plain one outside of `use_products`:
 
 >>> with use_products(xla_products([layer])):
 ...     layer(x)
@@ -34,19 +35,19 @@ COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 32  # a search of 16 is 1.17 times as fast, of 32 1.08 to 1.11, of 64 0.84 to 0.94
-GRAPH_FEW_ROWS = 16  # a search of 8 is 1.23 times as fast, of 16 1.09
+GRAPH_FEW_ROWS = 16  # when all large kernels had panels, a search of 8 was 1.23 times as fast, of 16 1.09
 GRAPH_LARGE = 2**20  # numbers of a vocabulary; a smaller one stays in the processor's caches
-GRAPH_PARTS, GRAPH_PART = 4, 2**17  # of a kernel: at most so many parts, each of so many numbers or more
+MOST_PARTS, LEAST_PART = 4, 2**17  # of a kernel in a graph: how many, of how many numbers; found with two cores
 LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
 
 Product = Callable[[tf.Tensor], tf.Tensor]  # (R, D) -> (R, N)
 
-_products = contextvars.ContextVar("products", default=types.MappingProxyType({}))  # by layer
+_products = contextvars.ContextVar("products", default=types.MappingProxyType({}))  # what is prepared, by layer
 
 
 @contextlib.contextmanager
 def use_products(products):
-    """Inside, layers multiply their rows by their `Product`, {layer: product}, where they have one."""
+    """Inside, layers multiply their rows by what is prepared for them, {layer: product}."""
     token = _products.set(products)
     try:
         yield
@@ -168,7 +169,7 @@ def summed_product(kernel):
 def part_sizes(kernel, axis):
     """How a kernel is divided for a graph without XLA: the sizes of its parts along an axis, nearly equal."""
     size = kernel.shape[axis]
-    number = max(1, min(GRAPH_PARTS, math.prod(kernel.shape) // GRAPH_PART, size))
+    number = max(1, min(MOST_PARTS, math.prod(kernel.shape) // LEAST_PART, size))
     return [(size + place) // number for place in range(number)]
 
 
@@ -180,7 +181,7 @@ def graph_panel_product(kernel):
     if math.prod(kernel.shape) < GRAPH_LARGE:
         return turned_product(kernel)
     size = kernel.shape[0]
-    [panels] = to_panels(kernel, True, GRAPH_COLUMNS, num_arrays=1)
+    [panels] = to_panels(kernel, transposed=True, columns=GRAPH_COLUMNS, num_arrays=1)
     return lambda rows: by_graph_panels(rows, panels, size)
 
 

@@ -32,7 +32,7 @@ def translations(tokens_per_batch, texts):
 
 def test_a_sentence_has_the_same_translation_alone_in_any_batch_and_in_any_order(monkeypatch):
     monkeypatch.setattr(products, "GRAPH_LARGE", 1)  # few rows are multiplied otherwise than many, as in a larger model
-    monkeypatch.setattr(products, "GRAPH_PART", 1)
+    monkeypatch.setattr(products, "LEAST_PART", 1)
     alone, together = (translations(size, TEXTS) for size in (1, 100_000))
     shuffled = random.Random(5).sample(range(len(TEXTS)), len(TEXTS))
     in_another_order = translations(200, [TEXTS[i] for i in shuffled])

@@ -13,9 +13,9 @@ from keras_transformer.layers.products import (
     FEW_ROWS,
     GRAPH_COLUMNS,
     GRAPH_FEW_ROWS,
-    GRAPH_PARTS,
     LEFT_PARTS,
     LEFT_ROWS,
+    MOST_PARTS,
     by_graph_panels,
     by_panels,
     left_product,
@@ -209,14 +209,14 @@ def test_a_graph_cuts_a_large_vocabulary_into_one_array_of_panels(rng, monkeypat
 
 
 PARTS_OF_A_KERNEL = pytest.mark.parametrize(
-    ("least", "number"), [(1, GRAPH_PARTS), (D * 71 // 3, 3), (D * 71 // 2, 2), (D * 71 // 2 + 1, 1), (D * 71 + 1, 1)]
+    ("least", "number"), [(1, MOST_PARTS), (D * 71 // 3, 3), (D * 71 // 2, 2), (D * 71 // 2 + 1, 1), (D * 71 + 1, 1)]
 )
 
 
 @PARTS_OF_A_KERNEL
 @pytest.mark.parametrize("rows", [0, 1, 128])
 def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, number, rows):
-    monkeypatch.setattr(products, "GRAPH_PART", least)
+    monkeypatch.setattr(products, "LEAST_PART", least)
     [layer] = dense_layers(71)
     x = rng.normal(size=(1, rows, D)).astype("float32")
 
@@ -232,7 +232,7 @@ def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, 
 @PARTS_OF_A_KERNEL
 @pytest.mark.parametrize("rows", [0, 1, 128])
 def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, number, rows):
-    monkeypatch.setattr(products, "GRAPH_PART", least)
+    monkeypatch.setattr(products, "LEAST_PART", least)
     network = FeedForward(D, 71)
     network.build((None, None, D))
     for variable in network.trainable_variables:  # biases too
