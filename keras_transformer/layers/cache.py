@@ -135,7 +135,7 @@ class GraphKVCache(KVCache):
 class FewRowsKVCache(GraphKVCache):
     """A `GraphKVCache` as a step for few rows reads it: by operations that are not oneDNN's.
 
-    Those take 60 us a product of batches and a softmax, however little there is to do.
+    Those take as long however little there is to do: an attention of one sentence to 24 keys 160 us instead of 67.
     """
 
     def dot_product(self, query):
