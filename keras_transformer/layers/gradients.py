@@ -126,10 +126,24 @@ class Factors(NamedTuple):
 
 
 class FactoredGradients(NamedTuple):
-    """Gradients, by the places of their variables."""
+    """Gradients, by the places of their variables.
+
+    What several products have on their left, as queries, keys and values have, is there once: XLA would copy it for
+    each. Where several products are of one variable, their sum is its gradient.
+    """
 
     made: dict[int, tf.Tensor | tf.IndexedSlices]  # rows of embeddings, where there are products too
-    left_out: dict[int, list[Factors]]  # what is to be multiplied, and added to what was made
+    lefts: list[tf.Tensor]
+    rights: dict[int, dict[int, list[tf.Tensor]]]  # for every variable, by the places of `lefts`
+
+    def factors(self):
+        """What is to be multiplied, and added to what was made. -> [(place of the variable, Factors)]"""
+        return [
+            (place, Factors(self.lefts[left], right))
+            for place, by_left in self.rights.items()
+            for left, rights in by_left.items()
+            for right in rights
+        ]
 
 
 def factor_product(variable, kernel, left_out, transposed=False) -> Product:
@@ -149,18 +163,24 @@ def factor_product(variable, kernel, left_out, transposed=False) -> Product:
 def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
     """The gradients by `variables`, as far as the products that are noted in `left_out` have not left them out."""
     by_variable = tape.gradient(loss, [variable.value for variable in variables])
-    places, by_place = {id(variable): place for place, variable in enumerate(variables)}, {}
+    places, lefts, rights = {id(variable): place for place, variable in enumerate(variables)}, {}, {}
     for variable, factors in left_out:
-        by_place.setdefault(places[id(variable)], []).append(factors)
+        left, _ = lefts.setdefault(_unshaped(factors.left).ref(), (len(lefts), factors.left))
+        rights.setdefault(places[id(variable)], {}).setdefault(left, []).append(factors.right)
     made = {place: x for place, x in enumerate(by_variable) if x is not None}
-    made = {place: x if place in by_place else tf.convert_to_tensor(x) for place, x in made.items()}
-    return FactoredGradients(made, by_place)
+    made = {place: x if place in rights else tf.convert_to_tensor(x) for place, x in made.items()}
+    return FactoredGradients(made, [left for _, left in lefts.values()], rights)
+
+
+def _unshaped(rows):
+    """What every layer makes the same rows of, (B, T, D), or the rows themselves."""
+    return rows.op.inputs[0] if tf.is_symbolic_tensor(rows) and rows.op.type == "Reshape" else rows
 
 
 def multiplied(gradients: FactoredGradients, variables):
     """All of them, in the order of `variables`."""
-    pairs = [(place, factors) for place, several in gradients.left_out.items() for factors in several]
-    parts = {place: [] for place in gradients.made.keys() | gradients.left_out.keys()}
+    pairs = gradients.factors()
+    parts = {place: [] for place in gradients.made.keys() | gradients.rights.keys()}
     for (place, _), y in zip(pairs, _products([factors for _, factors in pairs]), strict=True):
         parts[place].append(tf.cast(y, variables[place].dtype))
     without = [variable.path for place, variable in enumerate(variables) if place not in parts]

@@ -15,7 +15,6 @@ from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.gradients import (
     FactoredGradients,
-    Factors,
     factored_gradients,
     key_product,
     multiplied,
@@ -72,11 +71,13 @@ def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings
     rows = tf.IndexedSlices(tf.ones((3, 4)), tf.constant([2, 7, 2]), tf.constant([50, 4]))
     places = {1: vocabulary, 0: kernels[0], 2: kernels[1]}
 
-    factors = {place: [Factors(*(tf.ones((5, size)) for size in v.shape))] for place, v in places.items()}
+    lefts = [tf.ones((5, v.shape[0])) for v in places.values()]
+    rights = {place: {left: [tf.ones((5, v.shape[1]))]} for left, (place, v) in enumerate(places.items())}
+    factors = FactoredGradients({1: rows}, lefts, rights)
 
     @tf.function(autograph=False)
     def function(factors):
-        return multiplied(FactoredGradients({1: rows}, factors), [places[place] for place in range(3)])
+        return multiplied(factors, [places[place] for place in range(3)])
 
     operations = function.get_concrete_function(factors).graph.get_operations()
     products = [operation for operation in operations if "MatMul" in operation.type]
