@@ -55,6 +55,23 @@ def test_factors_multiplied_are_the_gradients(rng, tied_embeddings, xla):
         np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max(), err_msg=variable.path)
 
 
+def test_what_several_products_have_on_their_left_is_handed_over_once(rng):
+    model, left_out = Transformer(53, **SIZES), []
+    inputs = tuple(tf.constant(rng.integers(1, 53, size=(3, length)), tf.int32) for length in (7, 5))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def passes():
+        with tf.GradientTape() as tape, use_products(model.factor_products(left_out)):
+            loss = tf.reduce_sum(model(inputs, training=True))
+        return factored_gradients(tape, loss, model.trainable_variables, left_out)
+
+    attention, network = 2, 2  # the rows of queries, keys and values, and those of the output; two kernels
+    encoder, decoder = attention + network, attention + attention + network
+    memory, vocabulary = 1, 1  # the decoder's layers have the same memory
+    assert len(passes().lefts) == encoder + 2 * decoder + memory + vocabulary
+    assert len(left_out) == (4 + 2) + 2 * (4 + 4 + 2) + 1
+
+
 def waits_for(operation):
     """All operations that come before."""
     before, found = [operation], set()
@@ -106,7 +123,8 @@ def test_a_frozen_kernel_has_no_factors(rng):
         np.testing.assert_allclose(a, b, atol=1e-5 * np.abs(b).max(), err_msg=variable.path)
 
 
-def test_a_kernel_that_multiplies_twice_has_both_gradients(rng):
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_kernel_that_multiplies_twice_has_both_gradients(rng, in_graph):
     layer, embedding = Dense(6, use_bias=False), TokenEmbedding(9, 6)
     layer.build((None, 6))
     embedding.build((None,))
@@ -122,6 +140,8 @@ def test_a_kernel_that_multiplies_twice_has_both_gradients(rng):
         factored = factored_gradients(tape, loss, variables, left_out)
         return multiplied(factored, variables), len(left_out)
 
+    if in_graph:  # there the rows of both products with x are seen to be the same
+        gradients = tf.function(gradients, autograph=False)
     got, num_left_out = gradients([layer, embedding])
     expected, none = gradients([])
     assert (num_left_out, none) == (5, 0)
