@@ -6,8 +6,8 @@
     factored_gradients           of all kernels: not made by XLA at all, but handed over as the factors of a product
 
 The last one is for a training step that is more than its program of XLA's. The gradient of a kernel is rows^T dy, which
-TensorFlow multiplies at 390 to 450 GFLOP/s where XLA does at 200 to 370 (docs/log.md). So there layers multiply by
-products that leave out the gradient of their kernel:
+TensorFlow multiplies at 390 to 450 GFLOP/s where XLA does at 200 to 370 (docs/log.md, on an AMD EPYC). So there layers
+multiply by products that leave out the gradient of their kernel:
 
     left_out = []
     with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out)}):      # XLA
@@ -128,20 +128,20 @@ class Factors(NamedTuple):
 class FactoredGradients(NamedTuple):
     """Gradients, by the places of their variables.
 
-    What several products have on their left, as queries, keys and values have, is there once: XLA would copy it for
-    each. Where several products are of one variable, their sum is its gradient.
+    What several products of a graph have on their left, as queries, keys and values have, is there once: XLA would copy
+    it for each. Where several products are of one variable, their sum is its gradient.
     """
 
     made: dict[int, tf.Tensor | tf.IndexedSlices]  # rows of embeddings, where there are products too
-    lefts: list[tf.Tensor]
+    lefts: list[tf.Tensor]  # (R, D) each
     rights: dict[int, dict[int, list[tf.Tensor]]]  # for every variable, by the places of `lefts`
 
     def factors(self):
         """What is to be multiplied, and added to what was made. -> [(place of the variable, Factors)]"""
         return [
-            (place, Factors(self.lefts[left], right))
+            (place, Factors(self.lefts[place_of_left], right))
             for place, by_left in self.rights.items()
-            for left, rights in by_left.items()
+            for place_of_left, rights in by_left.items()
             for right in rights
         ]
 
@@ -165,16 +165,20 @@ def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
     by_variable = tape.gradient(loss, [variable.value for variable in variables])
     places, lefts, rights = {id(variable): place for place, variable in enumerate(variables)}, {}, {}
     for variable, factors in left_out:
-        left, _ = lefts.setdefault(_unshaped(factors.left).ref(), (len(lefts), factors.left))
-        rights.setdefault(places[id(variable)], {}).setdefault(left, []).append(factors.right)
+        place_of_left, _ = lefts.setdefault(_origin(factors.left), (len(lefts), factors.left))
+        rights.setdefault(places[id(variable)], {}).setdefault(place_of_left, []).append(factors.right)
     made = {place: x for place, x in enumerate(by_variable) if x is not None}
     made = {place: x if place in rights else tf.convert_to_tensor(x) for place, x in made.items()}
     return FactoredGradients(made, [left for _, left in lefts.values()], rights)
 
 
-def _unshaped(rows):
-    """What every layer makes the same rows of, (B, T, D), or the rows themselves."""
-    return rows.op.inputs[0] if tf.is_symbolic_tensor(rows) and rows.op.type == "Reshape" else rows
+def _origin(rows):
+    """The tensor that rows are a reshape of, and their width: the same where several layers made the same rows of it.
+
+    Outside of a graph nobody knows, and it is the rows themselves.
+    """
+    is_reshape = tf.is_symbolic_tensor(rows) and rows.op.type == "Reshape"
+    return (rows.op.inputs[0] if is_reshape else rows).ref(), rows.shape[-1]
 
 
 def multiplied(gradients: FactoredGradients, variables):

@@ -15,6 +15,7 @@ from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.gradients import (
     FactoredGradients,
+    factor_product,
     factored_gradients,
     key_product,
     multiplied,
@@ -70,6 +71,23 @@ def test_what_several_products_have_on_their_left_is_handed_over_once(rng):
     memory, vocabulary = 1, 1  # the decoder's layers have the same memory
     assert len(passes().lefts) == encoder + 2 * decoder + memory + vocabulary
     assert len(left_out) == (4 + 2) + 2 * (4 + 4 + 2) + 1
+
+
+def test_one_tensor_as_rows_of_two_widths_is_two_left_sides(rng):
+    variables, left_out = [keras.Variable(rng.normal(size=(width, 2)), dtype="float32") for width in (6, 12)], []
+    x = tf.constant(rng.normal(size=(2, 12)), tf.float32)
+
+    @tf.function(autograph=False)
+    def gradients():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            products = [factor_product(v, v.value, left_out)(tf.reshape(x, (-1, v.shape[0]))) for v in variables]
+            loss = tf.add_n([tf.reduce_sum(y) for y in products])
+        return multiplied(factored_gradients(tape, loss, variables, left_out), variables)
+
+    for gradient, variable in zip(gradients(), variables, strict=True):
+        rows = x.numpy().reshape((-1, variable.shape[0]))
+        np.testing.assert_allclose(gradient, np.stack([rows.sum(axis=0)] * 2, axis=1), rtol=1e-5)
 
 
 def waits_for(operation):
