@@ -38,8 +38,8 @@ class Limits:
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
+            if not 1 <= value < 2**31:
+                raise ValueError(f"`{name}` must be at least 1 and less than {2**31}. Received: {name}={value}.")
 
 
 class ServingTranslator(tf.Module):

@@ -18,6 +18,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
+LIMIT = 2**31  # of integers but seeds: tensors of them are int32
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be right: says what was expected, then what came."""
@@ -76,6 +78,8 @@ class _Section:
                 raise ConfigError(
                     f"`{name}` must be {_describe(kind)}. Received: {name}={value!r} ({type(value).__name__})."
                 )
+            if type(value) is int and name != "seed":
+                self.require(abs(value) < LIMIT, name, f"less than {LIMIT}")
         self.check()
 
     def check(self):
@@ -157,6 +161,7 @@ class ModelConfig(_Section):
         return self.d_v or self.d_model // self.num_heads
 
 
+LONGEST = 2**20  # pieces that a limit of a search may ask for
 MAX_BEAMS = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
@@ -274,9 +279,12 @@ class DecodeConfig(_Section):
     tokens_per_batch: int = 2048  # pieces that go through the model together, padding included; a GPU takes more
 
     def check(self):
-        self.require_at_least(1, "beam_width", "extra_length", "max_input_length", "tokens_per_batch")
+        self.require_at_least(1, "beam_width", "extra_length", "tokens_per_batch")
+        self.require_at_least(2, "max_input_length")  # a piece and the end of sentence
         self.require_at_least(0, "min_length", "no_repeat_ngram", "top_k")
         self.require(self.beam_width <= MAX_BEAMS, "beam_width", f"at most {MAX_BEAMS}")
+        for name in ("extra_length", "max_input_length", "min_length"):
+            self.require(getattr(self, name) <= LONGEST, name, f"at most {LONGEST}")
         self.require(0 < self.top_p <= 1, "top_p", "more than 0 and at most 1")
         self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")
 

@@ -46,7 +46,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
     settings = BeamSettings(
         **IDS,
         alpha=decode.alpha,
-        no_repeat_ngram=decode.no_repeat_ngram,
+        no_repeat_ngram=_no_repeat_ngram(model, decode),
         beam_width=width,
         num_hypotheses=num_hypotheses,
     )
@@ -67,7 +67,7 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
         temperature: (B,) or a scalar; 0 takes the likeliest piece.
         loop: as of `search`.
     """
-    settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=decode.no_repeat_ngram)
+    settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=_no_repeat_ngram(model, decode))
     constraints, max_length = _constraints(model, source_ids, decode)
     step, cache = _step(model, loop), _start(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
@@ -128,6 +128,11 @@ def longest_output(model, decode):
     """The most pieces of a translation, found or to be scored, end of sentence included."""
     wanted = decode.max_input_length + decode.extra_length
     return min(wanted, model.config.max_positions) if model.config.positions == "learned" else wanted
+
+
+def _no_repeat_ngram(model, decode):
+    """0 where it is longer than any output: nothing has room to be repeated, and every piece of it costs operations."""
+    return decode.no_repeat_ngram if decode.no_repeat_ngram <= longest_output(model, decode) else 0
 
 
 def _constraints(model, source_ids, decode, prefix_ids=None):

@@ -69,6 +69,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, label_smoothing=0.1, reduction="mean_with_sample_weight", name="loss", dtype=None):
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"`label_smoothing` must be at least 0 and less than 1. Received: {label_smoothing}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = label_smoothing
 

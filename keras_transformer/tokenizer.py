@@ -11,23 +11,23 @@ tensorflow-text operations: its ids equal those of Python on every string.
 import hashlib
 import io
 import os
-import threading
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from random import Random
 from typing import Literal, NamedTuple, Self
 
 import sentencepiece
 import tensorflow as tf
 
 from keras_transformer.files import replacing
+from keras_transformer.subwords import Subwords
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MAX_SENTENCE = 2**30  # bytes of a line to learn from; SentencePiece leaves out longer ones, of 4,192 if it is not told
 TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not know the machine
 NORMALIZERS = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`; cf: case folding
-
-_sampling = threading.Lock()  # SentencePiece has one seed for the whole process
 
 
 class Tokenizer:
@@ -106,27 +106,26 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every text, end of sentence included. All processor cores take part."""
-        return self._encode(texts, num_threads=min(os.cpu_count() or 1, 1 + len(texts) // 100))
-
-    def sample_encode(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        """Like `encode`, but cut at random (subword regularisation): a pure function of texts, amount and seed.
-
-        `amount` is the probability of leaving out a merge (BPE-dropout), or the smoothing alpha of a unigram model,
-        where 0.1 is a strong and 1.0 a weak effect. The price of being repeatable is one thread at a time.
-        """
-        with _sampling:
-            sentencepiece.set_random_generator_seed(seed % 2**32)
-            # The generator belongs to a thread and is seeded at its first use; a list is encoded in threads made for
-            # it. One thread, so that it is certain which text comes first.
-            return self._encode(texts, num_threads=1, enable_sampling=True, alpha=amount, nbest_size=-1)
-
-    def _encode(self, texts, **options):
+        options = dict(add_eos=True, num_threads=min(os.cpu_count() or 1, 1 + len(texts) // 100))
         texts = list(texts)
         try:
-            return self._processor.encode(texts, add_eos=True, **options)
+            return self._processor.encode(texts, **options)
         except TypeError:  # a lone surrogate, as in names of files that are not UTF-8: there are no bytes for it
             texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
-            return self._processor.encode(texts, add_eos=True, **options)
+            return self._processor.encode(texts, **options)
+
+    def sample(self, sequences: Iterable[Sequence[int]], amount: float, seed: int) -> list[list[int]]:
+        """The same texts as ids of `encode` say, cut otherwise (subword regularisation): a pure function of the three.
+
+        `amount` is the probability of leaving out a merge (BPE-dropout), or the smoothing alpha of a unigram model,
+        where 0.1 is a strong and 1.0 a weak effect.
+        """
+        random = Random(seed).random
+        return [self._subwords.sample(ids, amount, random) for ids in sequences]
+
+    @cached_property
+    def _subwords(self):
+        return Subwords(self.model_bytes)
 
     def decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """The text of every sequence up to its end; padding and begin of sentence are ignored, any integer is taken."""

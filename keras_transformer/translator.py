@@ -96,7 +96,11 @@ class Translator:
         decode = config.decode.replace(**decode)
         with _damage(model_path):
             model = keras.saving.load_model(model_path, compile=False)
-        return cls(model, Tokenizers.load(workdir), decode, xla=xla)
+        tokenizers = Tokenizers.load(workdir)
+        sizes, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
+        if sizes != expected:
+            raise ValueError(f"{workdir}: the tokenizers must have the model's {expected} pieces. Received: {sizes}.")
+        return cls(model, tokenizers, decode, xla=xla)
 
     @property
     def model(self) -> Transformer:
@@ -159,9 +163,10 @@ class Translator:
         """
         texts = _texts(texts)
         seeds = np.broadcast_to(_integers(seeds), (len(texts),))
-        temperature = np.broadcast_to(np.asarray(temperature, np.float32), (len(texts),))
-        if not (np.isfinite(temperature) & (temperature >= 0)).all():
-            raise ValueError(f"`temperature` must be at least 0 and finite. Received: {temperature.tolist()}.")
+        temperature = np.asarray(temperature, np.float32)
+        if wrong := temperature[~(np.isfinite(temperature) & (temperature >= 0))].tolist():
+            raise ValueError(f"`temperature` must be at least 0 and finite. Received: {wrong[0]}.")
+        temperature = np.broadcast_to(temperature, (len(texts),))
 
         def ask(source_ids, rows, ahead):
             return self._sampling(source_ids, tf.constant(seeds[rows]), tf.constant(temperature[rows]))
@@ -330,7 +335,7 @@ def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarra
 
 def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """Sequences of ids as one array, filled up with padding. -> (B, S)"""
-    ids = np.full((len(sequences), max(1, *map(len, sequences))), PAD_ID, np.int32)
+    ids = np.full((len(sequences), max([1, *map(len, sequences)])), PAD_ID, np.int32)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
     return ids

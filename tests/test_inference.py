@@ -105,6 +105,15 @@ def test_no_ngram_comes_twice(model, source_ids):
             assert len(set(row)) == len(row)
 
 
+def test_an_ngram_longer_than_any_output_changes_nothing(model, source_ids):
+    longest = inference.longest_output(model, DECODE)
+    expected, far = rows(inference.search(model, source_ids, DECODE)), DECODE.replace(no_repeat_ngram=10**6)
+    assert rows(inference.search(model, source_ids, far)) == expected
+    assert rows(inference.search(model, source_ids, DECODE.replace(no_repeat_ngram=longest))) == expected
+    drawn = rows(inference.sample(model, source_ids, DECODE, seeds=5))
+    assert rows(inference.sample(model, source_ids, far, seeds=5)) == drawn
+
+
 def test_sampling_from_one_piece_is_greedy(model, source_ids):
     greedy = rows(inference.sample(model, source_ids, DECODE, seeds=0, temperature=0.0))
     for changes in ({"top_k": 1}, {"top_p": 1e-6}):

@@ -206,3 +206,9 @@ def test_serialisation_keeps_every_argument():
     assert (
         restored.get_config() == loss.get_config() == {"name": "smoothed", "reduction": "sum", "label_smoothing": 0.3}
     )
+
+
+@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, 1.5])
+def test_a_share_that_is_none_is_refused(label_smoothing):
+    with pytest.raises(ValueError, match=f"less than 1. Received: {label_smoothing}."):
+        SmoothedCrossEntropy(label_smoothing)

@@ -66,6 +66,13 @@ def test_a_cooldown_longer_than_the_training_is_refused(steps, cooldown_steps):
         TransformerSchedule(26, steps=steps, cooldown_steps=cooldown_steps)
 
 
+@pytest.mark.parametrize("wrong", [dict(d_model=0), dict(warmup_steps=0), dict(warmup_steps=-3), dict(accumulation=0)])
+def test_what_gives_no_rate_is_refused(wrong):
+    [(name, value)] = wrong.items()
+    with pytest.raises(ValueError, match=f"must be positive. Received: {name}={value}."):
+        TransformerSchedule(**{"d_model": 26, **wrong})
+
+
 def test_serialisation_keeps_every_argument():
     schedule = TransformerSchedule(26, warmup_steps=37, scale=0.3, accumulation=5, steps=90, cooldown_steps=60)
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))

@@ -1,5 +1,4 @@
 import itertools
-import threading
 
 import numpy as np
 import pytest
@@ -197,38 +196,6 @@ class TestGraph:
         both = tf.saved_model.load(tmp_path)(tf.constant(ids))
         found = [[piece.decode() for piece in pieces.numpy()] for pieces in both]
         assert found == [trained[name].pieces(ids) for name in ("bpe", "unigram")] and found[0] != found[1]
-
-
-class TestSampling:
-    @pytest.mark.parametrize("name, amount", [("bpe", 0.2), ("unigram", 0.3)])
-    def test_it_is_a_function_of_texts_amount_and_seed(self, trained, name, amount):
-        tokenizer, texts = trained[name], SENTENCES[:50]
-        expected = tokenizer.sample_encode(texts, amount, seed=11)
-        assert tokenizer.sample_encode(texts, amount, seed=12) != expected != tokenizer.encode(texts)
-        assert tokenizer.sample_encode(texts, amount, seed=11) == expected
-        assert tokenizer.sample_encode(texts, amount / 2, seed=11) != expected
-
-    def test_other_threads_do_not_disturb_it(self, trained):
-        tokenizer, texts, results = trained["bpe"], SENTENCES[:50], {}
-
-        def run(seed):
-            results[seed] = [tokenizer.sample_encode(texts, 0.2, seed) for _ in range(10)]
-
-        threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2, 3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for seed, encoded in results.items():
-            assert encoded == [tokenizer.sample_encode(texts, 0.2, seed)] * 10
-        assert len({str(encoded[0]) for encoded in results.values()}) == 3
-
-    @pytest.mark.parametrize("name", ["bpe", "unigram", "bpe_bytes"])
-    def test_other_pieces_are_the_same_text(self, trained, name):
-        tokenizer = trained[name]
-        sampled = tokenizer.sample_encode(SENTENCES, 0.3, seed=0)
-        assert tokenizer.decode(sampled) == tokenizer.decode(tokenizer.encode(SENTENCES))
-        assert all(ids[-1] == EOS_ID for ids in sampled)
 
 
 class TestTokenizers:

@@ -92,6 +92,13 @@ def test_the_size_of_a_batch_changes_no_translation(finished_run, tokens_per_bat
     np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
+def test_tokenizers_of_another_model_are_an_error(finished_run, tmp_path):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    Tokenizer.train(["Anna sleeps here. The dog sees a house."] * 9, vocab_size=40).save(run / "tokenizer.model")
+    with pytest.raises(ValueError, match=r"run: the tokenizers must have the model's \(\d+, \d+\) pieces"):
+        Translator.load(run)
+
+
 def test_decode_options_can_be_changed_at_loading(finished_run):
     assert Translator.load(finished_run, beam_width=1).decode.beam_width == 1
 
@@ -106,6 +113,7 @@ def test_batches_hold_every_row_once_within_their_budget():
 
 def test_padding_fills_up_with_zeros():
     np.testing.assert_array_equal(pad([[5, 6, 7], [8]]), [[5, 6, 7], [8, 0, 0]])
+    assert pad([]).shape == (0, 1) and pad([[]]).tolist() == [[0]]
 
 
 # --- more questions
@@ -181,8 +189,10 @@ def test_seeds_and_temperatures_can_be_given_text_by_text(translator):
     cold = translator.sample(texts, [1, 2, 3], [0.0, 5.0, 0.0])
     assert [one.text for one in cold] == [one.text for one in translator.sample(texts, 7, 0.0)]
     for wrong in (-1, float("nan"), float("inf"), [1.0, -1.0, 1.0]):
-        with pytest.raises(ValueError, match="`temperature` must be at least 0"):
+        with pytest.raises(ValueError, match=r"must be at least 0 and finite. Received: (-1.0|nan|inf)\.$"):
             translator.sample(texts, 1, wrong)
+    with pytest.raises(ValueError, match="`temperature`"):
+        translator.sample([], 1, -1.0)
     for wrong in (1.5, 2**64):
         with pytest.raises(ValueError, match="`seeds` must be integers"):
             translator.sample(texts, wrong)

@@ -50,6 +50,8 @@ class RestClient(Client):
         retries: int = 4,
     ):
         super().__init__(model, version=version, label=label, batch_size=batch_size)
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` must begin with http:// or https://. Received: {url}.")
         self._model_url = f"{url.rstrip('/')}/v1/models/{model}"
         self._path = _path(version, label)
         self._timeout = timeout

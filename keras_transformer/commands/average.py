@@ -59,5 +59,5 @@ def _chosen(workdir, options):
         raise ValueError(f"Expected checkpoints. There is no {', '.join(missing)}.")
     damaged = []
     if len(whole(paths, damaged.append)) < len(paths):
-        raise ValueError(" ".join(damaged))
+        raise ValueError(f"Nothing is averaged. {' '.join(damaged)}")
     return paths

@@ -4,7 +4,7 @@ import typing
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, open_output, read_lines
-from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, load_translator
+from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
 from keras_transformer.screen import warn
 
@@ -48,7 +48,7 @@ def run(options) -> int:
 
 def _check_outputs(options):
     """An error where something could not be written, before the work and not after it."""
-    given = [options.source, options.reference, options.hypotheses, options.other, *_files_of_run(options)]
+    given = [options.source, options.reference, options.hypotheses, options.other, *files_of_run(options.workdir)]
     inputs = [path for path in given if path]
     for path in (options.output, options.json, options.html):
         if path is not None:
@@ -56,19 +56,6 @@ def _check_outputs(options):
     outputs = [Path(path).resolve() for path in (options.output, options.json, options.html) if path]
     if len(set(outputs)) < len(outputs):
         raise ValueError("--output, --json and --html must be different files. Received: one for two of them.")
-
-
-def _files_of_run(options) -> list:
-    """What is read of the run, and what it needs later."""
-    if not options.workdir:
-        return []
-    from keras_transformer.data.sources import files
-    from keras_transformer.training.workdir import Workdir
-
-    run = Workdir(options.workdir)
-    data = run.load_config().data
-    text = [path for corpus in (data.train, data.valid, data.test) if corpus for path in files(corpus)]
-    return [run.config_path, run.model_path, run.metadata_path, run.log_path, *run.path.glob("*.model"), *text]
 
 
 def evaluate(options):

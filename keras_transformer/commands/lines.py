@@ -75,18 +75,19 @@ def _standard(name):
 
 
 @contextlib.contextmanager
-def open_output(path, *inputs):
+def open_output(path, *inputs, kept=()):
     """A function that writes lines to a file, or to standard output where `path` is None, and does not keep them.
 
     Args:
         path: of the output.
         *inputs: paths of what is read meanwhile; None for standard input. The output may not be one of them.
+        kept: paths of other files that the output may not be.
     """
     for other in inputs:
         if other is not None and not Path(other).is_fifo():  # who writes to a pipe can be read once
             open_input(other).close()  # what cannot be read should not cost what is in `path`
     if path is not None:
-        check_output(path, *inputs)
+        check_output(path, *inputs, *kept)
     with contextlib.nullcontext(_standard("stdout")) if path is None else open_packed(path, "wb") as file:
 
         def write(lines: Iterable[str]):

@@ -19,3 +19,16 @@ def load_translator(options, xla=None):
     from keras_transformer.translator import Translator
 
     return Translator.load(options.workdir, xla=xla, **parse_decode(options.set))
+
+
+def files_of_run(workdir) -> list:
+    """What is read of a run, and what it needs later: no place for an output. None has no files."""
+    if not workdir:
+        return []
+    from keras_transformer.data.sources import files
+    from keras_transformer.training.workdir import Workdir
+
+    run = Workdir(workdir)
+    data = run.load_config().data
+    text = [path for corpus in (data.train, data.valid, data.test) if corpus for path in files(corpus)]
+    return [run.config_path, run.model_path, run.metadata_path, run.log_path, *run.path.glob("*.model"), *text]

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from keras_transformer.commands.options import add_workdir
+from keras_transformer.commands.lines import check_output
+from keras_transformer.commands.options import add_workdir, files_of_run
 
 EPILOG = """\
 attention    who attends to whom in one sentence: encoder, decoder and cross attention (--source, --target, --layer),
@@ -27,6 +28,7 @@ def add_arguments(parser):
 
 def run(options) -> int:
     path = Path(options.output or f"{options.kind}.png")
+    check_output(path, *files_of_run(options.workdir))
     KINDS[options.kind](options, path)
     print(path)
     return 0

@@ -4,7 +4,7 @@ import json
 from itertools import zip_longest
 
 from keras_transformer.commands.lines import chunks, open_output, read_lines
-from keras_transformer.commands.options import add_decode, add_workdir, load_translator
+from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
 
 BUFFER_LINES = 4096
 EPILOG = """\
@@ -26,7 +26,8 @@ def add_arguments(parser):
 
 def run(options) -> int:
     pairs, translator = _pairs(options), load_translator(options)
-    with open_output(options.output, options.source, options.target, options.input) as write:
+    inputs, kept = (options.source, options.target, options.input), files_of_run(options.workdir)
+    with open_output(options.output, *inputs, kept=kept) as write:
         for chunk in chunks(pairs, BUFFER_LINES):
             write(map(_as_json if options.json else _as_number, translator.score(*zip(*chunk, strict=True))))
     return 0

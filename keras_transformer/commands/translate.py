@@ -6,7 +6,7 @@ import sys
 
 from export.options import positive_integer
 from keras_transformer.commands.lines import at_terminal, chunks, count_lines, open_output, read_lines
-from keras_transformer.commands.options import add_decode, add_workdir, load_translator
+from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
 
 BUFFER_LINES = 4096  # sorted by length and translated together
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long lists fewer lines are together
@@ -52,7 +52,8 @@ def run(options) -> int:
     typed = options.input is None and at_terminal()
     buffer_lines = max(1, min(BUFFER_LINES, MAX_TRANSLATIONS // (options.nbest or 1)))
     num_lines = options.buffer_lines or (1 if typed else buffer_lines)
-    with open_output(options.output, options.input) as write, _progress(options, typed) as count:
+    output = open_output(options.output, options.input, kept=files_of_run(options.workdir))
+    with output as write, _progress(options, typed) as count:
         for chunk in chunks(zip(read_lines(options.input)), num_lines):
             lines = [line for (line,) in chunk]
             write(answers(lines, first))
@@ -62,11 +63,16 @@ def run(options) -> int:
 
 
 def answering(translator, options):
-    """The function that gives the output line of every input line; `first` is the number of the first of them."""
+    """The function that gives the output line of every input line; `first` is the number of the first of them.
+
+    What cannot be asked is an error here, before an output is touched.
+    """
     if options.nbest:
+        translator.searching(options.nbest)
         return lambda lines, first: map(_as_json, translator.translate_nbest(lines, options.nbest))
     if options.sample is not None:
         temperature = 1.0 if options.temperature is None else options.temperature
+        translator.sample([], options.sample, temperature)
 
         def draw(lines, first):
             seeds = [options.sample + first + i for i in range(len(lines))]

@@ -56,11 +56,9 @@ class BatchPlan:
         buckets: The most shapes.
         seed: Of the order.
         shuffle: False leaves the pairs in line, the same in every epoch.
-        subword_sampling: Cut the text of every batch anew and at random (see `Tokenizer.sample_encode`), by (seed, k).
-            The corpus must have kept its text and know its tokenizers. Shapes are made wider by what this adds to most
-            sentences; a pair that does not fit is cut anew, and one that never does stays as it is stored. It costs
-            padding and time, since one thread tokenises, and repeats exactly only with the same release of
-            SentencePiece.
+        subword_sampling: Cut the text of every batch anew and at random (see `Tokenizer.sample`), by (seed, k). The
+            corpus must know its tokenizers. Shapes are made wider by what this adds to most sentences; a pair that does
+            not fit is cut anew, and one that never does stays as it is stored. It costs padding, and Python's time.
         max_length: No shape is made wider than that by subword sampling; None for any width.
     """
 

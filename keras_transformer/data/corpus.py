@@ -3,7 +3,6 @@
     train/
       source.values, source.offsets     the ids of the sources, uint16 or int32 (data/columns.py)
       target.values, target.offsets
-      source_text.values, ...           the text itself as UTF-8, where it is kept for subword sampling
       meta.json                         the key of what it was made of, sizes of files, the report of the cleaning
 
 A store is written to a folder aside, flushed to the disk and renamed, with meta.json as the last file: it is whole or
@@ -45,7 +44,7 @@ class Corpus:
         try:
             self.meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             damaged = [name for name, size in self.meta["files"].items() if os.stat(folder / name).st_size != size]
-            self.key, has_text = self.meta["key"], self.meta["has_text"]
+            self.key = self.meta["key"]
             columns = {name: np.dtype(dtype) for name, dtype in self.meta["columns"].items()}
         except FileNotFoundError as error:
             raise DataError(f"{folder}: no corpus is stored here ({Path(error.filename).name} is missing).") from error
@@ -54,9 +53,6 @@ class Corpus:
         if damaged:
             raise DataError(f"{folder}: the stored corpus is damaged: {', '.join(damaged)} has another size.")
         self.source, self.target = (Column(folder, name, columns[name]) for name in ("source", "target"))
-        self.has_text = has_text
-        if has_text:
-            self._texts = [Column(folder, name, np.uint8) for name in ("source_text", "target_text")]
 
     def __len__(self):
         return len(self.source)
@@ -74,17 +70,12 @@ class Corpus:
         """The ids of one pair, end of sentence included."""
         return self.source[index], self.target[index]
 
-    def text(self, index: int) -> Pair:
-        """The text of one pair, of a corpus that has kept it."""
-        source, target = (column[index].tobytes().decode("utf-8") for column in self._texts)
-        return source, target
-
     def sample(self, rows: Iterable[int], amount: float, seeds: Iterable[int]) -> list[list[list[int]]]:
-        """For each side the ids of the given pairs, their text cut at random. Needs the text and the tokenizers."""
-        texts = zip(*map(self.text, rows), strict=True)
+        """For each side the ids of the given pairs, their text cut at random. Needs the tokenizers."""
+        rows = list(rows)
         return [
-            tokenizer.sample_encode(side_texts, amount, seed)
-            for tokenizer, side_texts, seed in zip(self.tokenizers, texts, seeds, strict=True)
+            tokenizer.sample([column[row].tolist() for row in rows], amount, seed)
+            for tokenizer, column, seed in zip(self.tokenizers, (self.source, self.target), seeds, strict=True)
         ]
 
 
@@ -98,7 +89,6 @@ def build_corpus(
     cleaning: Cleaning,
     *,
     key: str,
-    keep_text: bool = False,
     total: int | None = None,
 ) -> Corpus:
     """Tokenises `pairs` into a store and opens it. The processor cores share the work, a chunk at a time.
@@ -106,7 +96,6 @@ def build_corpus(
     Args:
         cleaning: Judges the tokenised pairs; its report goes into the store.
         key: Says what the store is made of.
-        keep_text: Store the text as well.
         total: The number of pairs, for the progress bar.
     """
     folder = Path(folder)
@@ -116,16 +105,14 @@ def build_corpus(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     columns = {"source": ids_dtype(tokenizers.source), "target": ids_dtype(tokenizers.target)}
-    if keep_text:
-        columns |= {"source_text": "uint8", "target_text": "uint8"}
     progress = Progress(f"Tokenising {folder.name}", "pairs", total)
-    rows = tokenise(progress.count(pairs), tokenizers, cleaning, keep_text)
+    rows = tokenise(progress.count(pairs), tokenizers, cleaning)
     try:
         files = write_columns(partial, columns, rows)
         report = cleaning.report(folder.name)
         if not files["source.values"]:
             raise DataError(f"No pair is left after cleaning. {report}")
-        meta = {"key": key, "columns": columns, "has_text": keep_text, "files": files, "report": report}
+        meta = {"key": key, "columns": columns, "files": files, "report": report}
         write_json(partial / "meta.json", meta)
         publish(partial, folder)
     except OSError as error:  # no space left, most likely
@@ -145,17 +132,12 @@ def refuse_other_files(folder: Path):
         )
 
 
-def tokenise(
-    pairs: Iterable[Pair], tokenizers: Tokenizers, cleaning: Cleaning, keep_text: bool
-) -> Iterator[list[tuple]]:
-    """The rows of the store, a chunk at a time: the ids of both sides, and their text if it is kept."""
+def tokenise(pairs: Iterable[Pair], tokenizers: Tokenizers, cleaning: Cleaning) -> Iterator[list[tuple]]:
+    """The rows of the store, a chunk at a time: the ids of both sides."""
     for chunk in chunks(pairs):
         sources, targets = zip(*chunk, strict=True)
         rows = zip(tokenizers.source.encode(sources), tokenizers.target.encode(targets), strict=True)
-        if keep_text:
-            texts = [(source.encode("utf-8"), target.encode("utf-8")) for source, target in chunk]
-            rows = [ids + text for ids, text in zip(rows, texts, strict=True)]
-        yield [row for row in rows if cleaning.fits(*row[:2])]
+        yield [row for row in rows if cleaning.fits(*row)]
 
 
 def write_columns(folder: Path, columns: dict[str, str], chunked_rows: Iterable[list[tuple]]) -> dict[str, int]:

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -51,8 +52,12 @@ class FileHashes:
     def hash(self, file: Path) -> str:
         now = time.time_ns()
         try:
-            stat = os.stat(file)
-            state, name = [stat.st_size, stat.st_mtime_ns], str(file.resolve())
+            found = os.stat(file)
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                raise DataError(
+                    f"{file}: expected a file that can be read several times. Received: a pipe or a device."
+                )
+            state, name = [found.st_size, found.st_mtime_ns], str(file.resolve())
             known = self._known.get(name, {})
             if known.get("state") == state:
                 return known["sha256"]
@@ -60,7 +65,7 @@ class FileHashes:
                 sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
         except OSError as error:
             raise DataError(f"{file}: expected a readable text file. Received: {error.strerror}.") from error
-        if stat.st_mtime_ns < now - RACY:
+        if found.st_mtime_ns < now - RACY:
             self._known[name] = {"state": state, "sha256": sha256}
             write_json(self.path, self._known)
         return sha256

@@ -200,15 +200,12 @@ class _Preparation:
     def _corpus(self, name: str, text, pairs, tokenizers: Tokenizers, data: DataConfig) -> Corpus:
         """Opens data/`name`, or builds it from what `pairs` gives, cleaned by the rules of `data`."""
         folder = self.folder / "data" / name
-        keep_text = data.subword_sampling > 0
-        key = digest([FORMAT, text, hashes(tokenizers), data.max_length, keep_text])
+        key = digest([FORMAT, text, hashes(tokenizers), data.max_length])
         corpus = open_corpus(folder, tokenizers, key, self.report)
         if corpus is None:
             cleaning = Cleaning(data)
             total = self.num_pairs if name == "train" else None
-            corpus = build_corpus(
-                folder, pairs(cleaning), tokenizers, cleaning, key=key, keep_text=keep_text, total=total
-            )
+            corpus = build_corpus(folder, pairs(cleaning), tokenizers, cleaning, key=key, total=total)
         self.report(corpus.meta["report"])
         return corpus
 

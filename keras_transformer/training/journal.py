@@ -6,6 +6,7 @@ that of one that was not in the fields of time alone: `seconds`, which go on fro
 and `tokens_per_second`.
 """
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -172,15 +173,15 @@ def duration(seconds):
 
 
 def read_log(path):
-    """The records of a log; a last line that was cut off by a kill is left out."""
+    """The records of a log. What is none is left out: a last line that was cut off by a kill, or damage."""
     if not path.exists():
         return []
     records = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        with contextlib.suppress(json.JSONDecodeError):
+            record = json.loads(line)
+            if isinstance(record, dict) and {"kind", "step"} <= record.keys():
+                records.append(record)
     return records
 
 

@@ -20,7 +20,7 @@ import fcntl
 import json
 from pathlib import Path
 
-from keras_transformer.config import Config, ConfigError, DecodeConfig
+from keras_transformer.config import Config, DecodeConfig
 from keras_transformer.files import write_json
 from keras_transformer.training.checkpoints import Checkpoints
 
@@ -33,6 +33,11 @@ CHANGEABLE = {
     "train.valid_steps", "train.valid_sentences", "train.patience", "train.log_steps", "train.export",
     "train.strategy", "train.accumulation", *(f"decode.{field.name}" for field in dataclasses.fields(DecodeConfig)),
 }  # fmt: skip
+
+
+def may_change(key, old, new):
+    """A model to start from may lie elsewhere, too: it was read before the first step."""
+    return key in CHANGEABLE or (key == "train.start_from" and None not in (old, new))
 
 
 class WorkdirError(ValueError):
@@ -87,7 +92,7 @@ class Workdir:
             return []
         found = differences(self.load_config().to_dict(), config.to_dict())
         described = {key: f"{key}: {old!r} -> {new!r}" for key, (old, new) in found.items()}
-        if refused := [f"    {described[key]}" for key in found if key not in CHANGEABLE]:
+        if refused := [f"    {described[key]}" for key in found if not may_change(key, *found[key])]:
             raise WorkdirError(
                 f"A run is resumed with the configuration that it began with. {self.path} differs in:\n"
                 + "\n".join(refused)
@@ -127,14 +132,20 @@ class Workdir:
             raise WorkdirError(
                 f"A workdir holds a config.json, written by train_keras.py. There is none in {self.path}."
             ) from error
-        except (json.JSONDecodeError, ConfigError) as error:
+        except (ValueError, TypeError) as error:  # no UTF-8, no JSON, no object, no configuration
             raise WorkdirError(f"{self.config_path} is not a configuration of this version: {error}") from error
 
     def load_metadata(self) -> dict | None:
         """What is written about the finished model, or None before there is one."""
         if not (self.metadata_path.exists() and self.model_path.exists()):
             return None
-        return json.loads(self.metadata_path.read_text(encoding="utf-8"))
+        try:
+            metadata = json.loads(self.metadata_path.read_text(encoding="utf-8"))
+            if not isinstance(metadata, dict):
+                raise ValueError(f"expected a JSON object. Received: {type(metadata).__name__}.")
+        except ValueError as error:
+            raise WorkdirError(f"{self.metadata_path} says nothing about a model: {error}") from error
+        return metadata
 
 
 def differences(old, new, prefix=""):

@@ -36,6 +36,7 @@ def test_a_checkpoint_can_be_named(finished_run, tmp_path):
         (["--last", "0"], "at least 1"),
         (["--checkpoints", "/nowhere.npz"], "There is no /nowhere.npz."),
         (["--last", "1", "--checkpoints", "x"], "both"),
+        (["--checkpoints", __file__], "Nothing is averaged. "),
     ],
 )
 def test_what_is_missing_is_said_and_nothing_is_written(finished_run, tmp_path, arguments, message, capsys):

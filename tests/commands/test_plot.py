@@ -42,7 +42,7 @@ def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, cap
     assert message in capsys.readouterr().err
 
 
-def test_the_layers_that_can_be_asked_for_are_those_of_both_sides(monkeypatch, tmp_path, capsys):
+def test_the_layers_that_can_be_asked_for_are_those_of_both_sides(finished_run, monkeypatch, tmp_path, capsys):
     maps = AttentionMaps(*(np.full((depth, 2, 3, 3), 1 / 3) for depth in (2, 3, 3)))
     alignment = Alignment(["a", "b", "</s>"], ["c", "d", "</s>"], maps)
     translator = SimpleNamespace(align=lambda *_: [alignment])
@@ -50,6 +50,8 @@ def test_the_layers_that_can_be_asked_for_are_those_of_both_sides(monkeypatch, t
     arguments = [
         "plot",
         "attention",
+        "--workdir",
+        str(finished_run),
         "--source",
         "a b",
         "--target",

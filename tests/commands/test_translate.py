@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,32 @@ def test_what_is_wrong_is_said_in_one_line(finished_run, arguments, code, messag
     assert run(finished_run, *arguments) == code
     err = capsys.readouterr().err
     assert err.startswith("error: ") and message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--nbest", "300"], "`num_hypotheses` must be an integer from 1 to 200"),
+        (["--sample", "1", "--temperature", "-1"], "`temperature` must be at least 0"),
+    ],
+)
+def test_what_cannot_be_asked_costs_no_output(finished_run, source, tmp_path, arguments, message, capsys):
+    output = tmp_path / "out.txt"
+    output.write_text("precious")
+    assert run(finished_run, "--input", source, "--output", output, *arguments) == 1
+    assert message in capsys.readouterr().err
+    assert output.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["model.keras", "config.json", "log.jsonl", "tokenizer.model"])
+def test_the_output_is_no_file_of_the_run(finished_run, source, tmp_path, name, capsys):
+    copy = shutil.copytree(finished_run, tmp_path / "run")
+    before = (copy / name).read_bytes()
+    asked = [["translate", "--input", source], ["score", "--source", source, "--target", source], ["plot", "curve"]]
+    for command in asked:
+        assert main([*map(str, command), "--workdir", str(copy), "--output", str(copy / name)]) == 1
+        assert "must be another file than what is read" in capsys.readouterr().err
+    assert (copy / name).read_bytes() == before
 
 
 def test_a_folder_without_a_model_is_an_error(tmp_path, capsys):

@@ -18,7 +18,7 @@ TOKENS = 500
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, pairs, tokenizers):
     folder = tmp_path_factory.mktemp("corpus") / "train"
-    return build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k", keep_text=True)
+    return build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def sampled(request, pairs, tmp_path_factory):
     sides = zip(*pairs, strict=True)
     tokenizers = Tokenizers(*(Tokenizer.train(side, vocab_size=400, kind=request.param) for side in sides))
     folder = tmp_path_factory.mktemp("sampled") / "train"
-    corpus = build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k", keep_text=True)
+    corpus = build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k")
     return BatchPlan(corpus, tokens_per_batch=1500, subword_sampling=0.2)
 
 

@@ -5,8 +5,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from keras_transformer.config import DataConfig
 from keras_transformer.data import corpus as corpus_module
@@ -18,17 +16,15 @@ from keras_transformer.data.sources import DataError
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, pairs, tokenizers):
     folder = tmp_path_factory.mktemp("corpus") / "train"
-    build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k", keep_text=True)
+    build_corpus(folder, pairs, tokenizers, Cleaning(DataConfig()), key="k")
     return folder
 
 
 @pytest.fixture
 def build(tmp_path, tokenizers):
-    def build_small(pairs, key="k", keep_text=False, **options):
+    def build_small(pairs, key="k", **options):
         cleaning = Cleaning(DataConfig(**options))
-        return build_corpus(
-            tmp_path / "train", cleaning.clean(pairs), tokenizers, cleaning, key=key, keep_text=keep_text
-        )
+        return build_corpus(tmp_path / "train", cleaning.clean(pairs), tokenizers, cleaning, key=key)
 
     return build_small
 
@@ -71,26 +67,9 @@ class TestStore:
         assert corpus.source_lengths.tolist() == [len(corpus.pair(i)[0]) for i in range(len(corpus))]
         assert corpus.target_lengths.tolist() == [len(corpus.pair(i)[1]) for i in range(len(corpus))]
 
-    def test_it_keeps_the_text_where_asked(self, folder, pairs, build):
-        corpus = Corpus(folder)
-        assert [corpus.text(i) for i in range(len(corpus))] == pairs
-        assert not build(pairs[:5]).has_text
-
-    @settings(max_examples=30, deadline=None)
-    @given(texts=st.lists(st.text(min_size=1, max_size=9).filter(str.strip), min_size=1, max_size=9))
-    def test_any_text_is_kept_as_it_is(self, tmp_path_factory, tokenizers, texts):
-        class Everything(Cleaning):
-            def fits(self, *_):
-                return True
-
-        folder = tmp_path_factory.mktemp("any") / "train"
-        pairs = [(text, text[::-1]) for text in texts]
-        corpus = build_corpus(folder, pairs, tokenizers, Everything(DataConfig()), key="k", keep_text=True)
-        assert [corpus.text(i) for i in range(len(corpus))] == pairs
-
     def test_chunks_do_not_show(self, folder, pairs, build, tmp_path, monkeypatch):
         monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 11)
-        again = build(pairs, keep_text=True)
+        again = build(pairs)
         for name in again.meta["files"]:
             assert (tmp_path / "train" / name).read_bytes() == (folder / name).read_bytes()
         assert again.meta["files"] == Corpus(folder).meta["files"]
@@ -149,15 +128,15 @@ class TestSafety:
         assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
     def test_a_new_one_takes_the_place_of_the_old_one(self, build, pairs):
-        old = build(pairs[:5], key="old", keep_text=True)
+        old = build(pairs[:5], key="old")
         new = build(pairs[5:12], key="new")
         assert (len(new), new.key) == (7, "new")
         assert len(sequences_of(old.source)) == 5  # what is open stays readable
 
-    @pytest.mark.parametrize("name", ["source.values", "target.offsets", "source_text.values"])
+    @pytest.mark.parametrize("name", ["source.values", "target.offsets"])
     @pytest.mark.parametrize("change", ["cut", "longer", "gone"])
     def test_a_file_of_another_size_is_noticed(self, build, pairs, tmp_path, name, change):
-        build(pairs[:5], keep_text=True)
+        build(pairs[:5])
         path = tmp_path / "train" / name
         if change == "gone":
             path.unlink()
@@ -187,10 +166,10 @@ class TestSafety:
 
 
 class TestSampling:
-    def test_it_cuts_the_text_of_the_rows_anew(self, folder, tokenizers):
+    def test_it_cuts_the_text_of_the_rows_anew(self, folder, pairs, tokenizers):
         corpus, rows = Corpus(folder, tokenizers), [5, 3, 600]
         sources, targets = corpus.sample(rows, 0.3, (1, 2))
-        assert tokenizers.source.decode(sources) == [corpus.text(row)[0] for row in rows]
-        assert tokenizers.target.decode(targets) == [corpus.text(row)[1] for row in rows]
+        assert tokenizers.source.decode(sources) == [pairs[row][0] for row in rows]
+        assert tokenizers.target.decode(targets) == [pairs[row][1] for row in rows]
         assert sources != [corpus.pair(row)[0].tolist() for row in rows]
         assert corpus.sample(rows, 0.3, (1, 2)) == [sources, targets]

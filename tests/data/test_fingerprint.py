@@ -77,3 +77,9 @@ def test_a_missing_file_is_named(hashes, tmp_path):
 
 def test_a_digest_does_not_depend_on_the_order_of_keys():
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1}) != digest({"a": 1, "b": [3]})
+
+
+def test_a_pipe_is_refused(tmp_path, hashes):
+    os.mkfifo(tmp_path / "p.en")
+    with pytest.raises(DataError, match="p.en: expected a file that can be read several times"):
+        fingerprint((str(tmp_path / "p.en"), str(tmp_path / "p.en")), "train", hashes)

@@ -171,7 +171,7 @@ class TestAgain:
         "change, remade",
         [
             ({"max_length": 60}, ["train", "valid"]),
-            ({"subword_sampling": 0.1}, ["train"]),
+            ({"subword_sampling": 0.1}, []),
             ({"vocab_size": 380}, ["tokenizer", "train", "valid"]),
             ({"drop_duplicates": True}, ["tokenizer", "train", "valid"]),  # the text of train may be another
             ({"valid_pairs": 10}, ["tokenizer", "train", "valid"]),
@@ -307,16 +307,6 @@ class TestAgain:
             thread.join()
         assert work == ["tokenizer", "train", "valid"]
         assert {prepared.train.key for prepared in results} == {results[0].train.key}
-
-
-class TestText:
-    def test_the_text_is_kept_for_subword_sampling_only(self, run, config):
-        plain, _ = run(config)
-        sampled, _ = run(config.replace(subword_sampling=0.1))
-        assert (plain.train.has_text, sampled.train.has_text, sampled.valid.has_text) == (False, True, False)
-        rows = range(len(sampled.train))
-        assert [sampled.train.text(i) for i in rows] == text_of(plain.train, plain.tokenizers)
-        assert sampled.train.sample([0], 0.1, (1, 2))  # it has its tokenizers
 
 
 class TestTfds:

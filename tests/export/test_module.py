@@ -264,9 +264,10 @@ def test_two_vocabularies_and_learned_positions(tmp_path):
     assert np.isfinite(prefixed["score"]).all()
 
 
-def test_limits_that_leave_nothing_are_refused():
-    with pytest.raises(ValueError, match="`max_input_bytes` must be at least 1"):
-        Limits(max_input_bytes=0)
+@pytest.mark.parametrize("wrong", [0, 2**31, 2**32 + 1])
+def test_limits_that_leave_nothing_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"`max_input_bytes` must be at least 1 .* Received: max_input_bytes={wrong}"):
+        Limits(max_input_bytes=wrong)
 
 
 def test_the_signature_of_xla_translates_alike_and_only_it_is_compiled(translator, tmp_path):

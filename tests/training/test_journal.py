@@ -45,6 +45,8 @@ def test_a_resumed_journal_equals_one_that_was_never_interrupted(tmp_path):
     write(first, range(6, 9))  # killed here, three steps after the checkpoint
     with open(broken / "log.jsonl", "a") as file:
         file.write('{"kind": "tra')
+    with open(broken / "log.jsonl", "ab") as file:
+        file.write(b'\x89\xff\n[1]\n3\n{"seconds": 1}\n{"kind": "tra')
     second = Journal(broken, 12)
     second.restore(state, 5)
     write(second, range(6, 13))

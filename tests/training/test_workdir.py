@@ -80,6 +80,17 @@ def test_what_changes_no_step_that_was_made_may_differ(tmp_path):
         workdir.take(after.replace(train=dict(steps=190, cooldown_steps=10)), 181)
 
 
+def test_a_model_that_was_started_from_may_lie_elsewhere(tmp_path):
+    workdir = Workdir(tmp_path)
+    before = Config().replace(train=dict(start_from="a"))
+    workdir.claim(before)
+    workdir.checkpoints.mkdir()
+    (workdir.checkpoints / "step-00000080.npz").touch()
+    assert workdir.claim(before.replace(train=dict(start_from="b"))) == ["train.start_from: 'a' -> 'b'"]
+    with pytest.raises(WorkdirError, match="train.start_from: 'a' -> None"):
+        workdir.claim(Config())
+
+
 def test_the_configuration_survives_its_file(tmp_path):
     config = Config().replace(
         model=dict(neighbourhood=5), data=dict(train=[["a.en", "b.en"], "a.de"]), train=dict(clip_norm=1)
@@ -89,12 +100,21 @@ def test_the_configuration_survives_its_file(tmp_path):
     assert workdir.load_config() == config
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"model": {"d_moddel": 3}}'])
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"model": {"d_moddel": 3}}', '{"model": [1]}', "\xff"])
 def test_a_broken_configuration_names_its_file(tmp_path, content):
     workdir = Workdir(tmp_path)
-    workdir.config_path.write_text(content)
+    workdir.config_path.write_text(content, encoding="latin-1")
     with pytest.raises(WorkdirError, match="config.json"):
         workdir.load_config()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "\xff"])
+def test_a_broken_description_of_the_model_names_its_file(tmp_path, content):
+    workdir = Workdir(tmp_path)
+    workdir.model_path.touch()
+    workdir.metadata_path.write_text(content, encoding="latin-1")
+    with pytest.raises(WorkdirError, match="model.json"):
+        workdir.load_metadata()
 
 
 def test_a_folder_that_is_no_workdir_says_so(tmp_path):

@@ -170,8 +170,8 @@ def test_a_server_that_is_not_there_is_unavailable():
 
 
 def test_a_url_that_is_none_is_an_error():
-    with RestClient("127.0.0.1:8501", "demo", retries=0) as client, pytest.raises(ServingError, match="127.0.0.1"):
-        client.translate(["a"])
+    with pytest.raises(ValueError, match="must begin with http:// or https://. Received: 127.0.0.1:8501."):
+        RestClient("127.0.0.1:8501", "demo")
 
 
 @pytest.mark.parametrize("value", [float("nan"), object()])
