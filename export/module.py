@@ -21,6 +21,7 @@ from functools import partial
 import tensorflow as tf
 
 from keras_transformer import inference
+from keras_transformer.config import MAX_INTEGER
 from keras_transformer.decoding import length_penalty
 from keras_transformer.tokenizer import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.translator import Translator
@@ -38,8 +39,8 @@ class Limits:
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
-            if not 1 <= value < 2**31:
-                raise ValueError(f"`{name}` must be at least 1 and less than {2**31}. Received: {name}={value}.")
+            if not 1 <= value <= MAX_INTEGER:
+                raise ValueError(f"`{name}` must be at least 1 and at most {MAX_INTEGER}. Received: {name}={value}.")
 
 
 class ServingTranslator(tf.Module):

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-LIMIT = 2**31  # of integers but seeds: tensors of them are int32
+MAX_INTEGER = 2**31 - 1  # of all but seeds, which no tensor of int32 holds
 
 
 class ConfigError(ValueError):
@@ -79,7 +79,7 @@ class _Section:
                     f"`{name}` must be {_describe(kind)}. Received: {name}={value!r} ({type(value).__name__})."
                 )
             if type(value) is int and name != "seed":
-                self.require(abs(value) < LIMIT, name, f"less than {LIMIT}")
+                self.require(value <= MAX_INTEGER, name, f"at most {MAX_INTEGER}")
         self.check()
 
     def check(self):
@@ -161,7 +161,7 @@ class ModelConfig(_Section):
         return self.d_v or self.d_model // self.num_heads
 
 
-LONGEST = 2**20  # pieces that a limit of a search may ask for
+MAX_SEARCH_LENGTH = 2**20  # pieces that a limit of a search may ask for
 MAX_BEAMS = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
@@ -284,7 +284,7 @@ class DecodeConfig(_Section):
         self.require_at_least(0, "min_length", "no_repeat_ngram", "top_k")
         self.require(self.beam_width <= MAX_BEAMS, "beam_width", f"at most {MAX_BEAMS}")
         for name in ("extra_length", "max_input_length", "min_length"):
-            self.require(getattr(self, name) <= LONGEST, name, f"at most {LONGEST}")
+            self.require(getattr(self, name) <= MAX_SEARCH_LENGTH, name, f"at most {MAX_SEARCH_LENGTH}")
         self.require(0 < self.top_p <= 1, "top_p", "more than 0 and at most 1")
         self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from sentencepiece import sentencepiece_model_pb2
 
 SPACE = "▁"  # begins a word
-KEPT_WORDS = 2**17
+KEPT_WORDS = 2**14  # of what is known about words; of long ones that are some kB each
 
 
 class Subwords:
@@ -28,6 +28,7 @@ class Subwords:
     """
 
     def __init__(self, model_bytes: bytes):
+        self._model_bytes = model_bytes
         model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
         normal = {id_: piece for id_, piece in enumerate(model.pieces) if piece.type == piece.NORMAL}
         self._pieces = {id_: piece.piece for id_, piece in normal.items()}
@@ -39,11 +40,13 @@ class Subwords:
         self._known = lru_cache(KEPT_WORDS)(self._known)
         self._ways = lru_cache(KEPT_WORDS)(self._ways)
 
+    def __reduce__(self):
+        return Subwords, (self._model_bytes,)
+
     def sample(self, ids: Sequence[int], amount: float, random: Callable[[], float]) -> list[int]:
         """The ids of one text, every word cut anew.
 
-        What is no piece of the vocabulary, an unknown character or a byte, stays, and so do the pieces of its word
-        that come after it.
+        What is no piece of the vocabulary, an unknown character or a byte, stays and parts its word.
 
         Args:
             ids: As SentencePiece cuts the text.
@@ -52,7 +55,7 @@ class Subwords:
         """
         ids, sampled, begin = list(ids), [], 0
         for end in range(1, len(ids) + 1):
-            if end == len(ids) or ids[end] not in self._inside:
+            if end == len(ids) or ids[end] not in self._inside or ids[end - 1] not in self._pieces:
                 sampled += self._cut(tuple(ids[begin:end]), amount, random)
                 begin = end
         return sampled
@@ -114,7 +117,8 @@ class Subwords:
         for end in range(1, len(word) + 1):
             begins = [begin for begin in range(max(0, end - self._longest), end) if word[begin:end] in self._ids]
             logs = [totals[begin] + amount * self._scores[word[begin:end]] for begin in begins]
-            shares = list(accumulate(math.exp(log - max(logs)) for log in logs))
-            totals.append(max(logs) + math.log(shares[-1]))
+            highest = max(logs)
+            shares = list(accumulate(math.exp(log - highest) for log in logs))
+            totals.append(highest + math.log(shares[-1]))
             ways.append((begins, shares))
         return ways

@@ -79,7 +79,7 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (ModelConfig, dict(d_model=500, d_k=64), "divisible by `num_heads`"),
         (ModelConfig, dict(d_model=25, num_heads=5), "even for sinusoidal positions. Received: d_model=25."),
         (DataConfig, dict(vocab_size=7), "at least 8. Received: vocab_size=7."),
-        (DataConfig, dict(max_length=2**31), "less than 2147483648. Received: max_length=2147483648."),
+        (DataConfig, dict(max_length=2**31), "at most 2147483647. Received: max_length=2147483648."),
         (DataConfig, dict(train=["only.en"]), "a pair: [source file(s), target file(s)]"),
         (DataConfig, dict(subword_sampling=1.0), "at least 0 and less than 1. Received: subword_sampling=1.0."),
         (TrainConfig, dict(steps=0), "at least 1. Received: steps=0."),

@@ -1,13 +1,16 @@
 import collections
+import copy
 import hashlib
 import itertools
 import math
+import pickle
 import subprocess
 import sys
 from random import Random
 
 import pytest
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.data.demo import demo_pairs
 from keras_transformer.subwords import Subwords
@@ -99,13 +102,30 @@ def test_what_is_no_piece_stays(byte_fallback):
     assert len(sampled[0]) > len(ids[0])
 
 
-def test_a_character_that_is_no_piece_keeps_its_word():
-    # Without the pieces "e" and "d" the merge of "er" cannot be undone.
-    tokenizer = Tokenizer.train(["der der der dem dem"] * 50, vocab_size=12, kind="bpe")
+def test_a_word_with_a_character_that_is_no_piece_stays(bpe):
+    model = sentencepiece_model_pb2.ModelProto.FromString(bpe.model_bytes)
+    (place,) = [place for place, piece in enumerate(model.pieces) if piece.piece == "N"]
+    model.pieces[place].piece = "never"
+    [ids] = bpe.encode([WORD])
+    assert Subwords(model.SerializeToString()).sample(ids, 0.9, Random(1).random) == ids
+    assert Subwords(bpe.model_bytes).sample(ids, 0.9, Random(1).random) != ids
+
+
+def test_an_unknown_character_parts_its_word(tokenizer):
+    ids = tokenizer.encode([f"龘{WORD}", WORD])
+    assert ids[0].count(UNK_ID) == 1
+    sampled = [tokenizer.sample(ids, 0.3, seed) for seed in range(50)]
+    apart, whole = zip(*sampled, strict=True)
+    assert len(set(map(tuple, apart))) > 3 < len(set(map(tuple, whole)))
+    assert {tuple(tokenizer.decode(row)) for row in sampled} == {tuple(tokenizer.decode(ids))}
+
+
+def test_a_tokenizer_that_has_sampled_can_be_copied(tokenizer):
+    ids = tokenizer.encode(SENTENCES[:5])
     subwords = Subwords(tokenizer.model_bytes)
-    [ids] = tokenizer.encode(["der"])
-    del subwords._ids["e"]
-    assert subwords.sample(ids, 0.99, Random(1).random) == ids
+    expected = [subwords.sample(row, 0.3, Random(2).random) for row in ids]
+    for copied in copy.deepcopy(subwords), pickle.loads(pickle.dumps(subwords)):
+        assert [copied.sample(row, 0.3, Random(2).random) for row in ids] == expected
 
 
 def test_it_is_a_function_of_ids_amount_and_seed(tokenizer):

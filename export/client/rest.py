@@ -50,7 +50,7 @@ class RestClient(Client):
         retries: int = 4,
     ):
         super().__init__(model, version=version, label=label, batch_size=batch_size)
-        if not url.startswith(("http://", "https://")):
+        if not url.lower().startswith(("http://", "https://")):
             raise ValueError(f"`url` must begin with http:// or https://. Received: {url}.")
         self._model_url = f"{url.rstrip('/')}/v1/models/{model}"
         self._path = _path(version, label)

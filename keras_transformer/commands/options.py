@@ -31,4 +31,6 @@ def files_of_run(workdir) -> list:
     run = Workdir(workdir)
     data = run.load_config().data
     text = [path for corpus in (data.train, data.valid, data.test) if corpus for path in files(corpus)]
-    return [run.config_path, run.model_path, run.metadata_path, run.log_path, *run.path.glob("*.model"), *text]
+    single = (run.config_path, run.model_path, run.metadata_path, run.log_path, run.path / "lock")
+    folders = (run.path / "data", run.checkpoints, run.path / "export")
+    return [*single, *run.path.glob("*.model"), *(path for folder in folders for path in folder.rglob("*")), *text]

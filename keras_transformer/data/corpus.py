@@ -25,7 +25,7 @@ from keras_transformer.data.sources import DataError, Pair
 from keras_transformer.files import sync, write_json
 from keras_transformer.tokenizer import Tokenizers
 
-FORMAT = 1  # part of the keys: with another number every store is built anew
+FORMAT = 2  # part of the keys: with another number every store is built anew
 CHUNK_PAIRS = 8192  # tokenised at a time, so that this much of the text is in memory
 CHUNK_CHARACTERS = 4_000_000
 

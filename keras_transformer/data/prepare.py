@@ -220,7 +220,7 @@ def open_corpus(folder: Path, tokenizers: Tokenizers, key: str, report) -> Corpu
         report(f"{error} Building it again.")
         return None
     if corpus.key != key:
-        report(f"{folder}: text, tokenizer or options have changed. Building the corpus again.")
+        report(f"{folder}: text, tokenizer, options or version have changed. Building the corpus again.")
         return None
     return corpus
 

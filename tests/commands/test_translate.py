@@ -121,7 +121,9 @@ def test_what_cannot_be_asked_costs_no_output(finished_run, source, tmp_path, ar
     assert output.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["model.keras", "config.json", "log.jsonl", "tokenizer.model"])
+@pytest.mark.parametrize(
+    "name", ["model.keras", "config.json", "log.jsonl", "tokenizer.model", "data/train/target.values"]
+)
 def test_the_output_is_no_file_of_the_run(finished_run, source, tmp_path, name, capsys):
     copy = shutil.copytree(finished_run, tmp_path / "run")
     before = (copy / name).read_bytes()
