@@ -66,7 +66,7 @@ def test_a_row_is_trained_scored_on_both_sets_and_compared_with_the_recipe_of_it
         ran.append(list(map(str, command)))
         folder.mkdir(exist_ok=True)
         (folder / "model.json").write_text(json.dumps({"validation": {"last": {"bleu": 3.0}}, "weights": "last"}))
-        (folder / "log.jsonl").write_text('{"seconds": 6.0}\n{"seconds": 90.0}\n')
+        (folder / "log.jsonl").write_text('{"kind": "train", "step": 9, "seconds": 90.0}\n')
         difference = {"name": "BLEU", "difference": -0.5, "interval": [-1.0, 0.0]}
         scores = {"scores": {"bleu": {"value": 7.0, "signature": SIGNATURE}}, "differences": [difference]}
         for split in ablation.SPLITS:
