@@ -18,7 +18,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-MAX_INTEGER = 2**31 - 1  # of all but seeds, which no tensor of int32 holds
+MAX_INTEGER = 2**31 - 1  # of all settings but seeds: tensors of int32 hold no more
 
 
 class ConfigError(ValueError):

@@ -70,8 +70,7 @@ class Subwords:
     def _known(self, ids):
         """The written form of a word, or None if one of its characters is no piece: it could not be cut there."""
         word = "".join(self._pieces.get(id_, "") for id_ in ids)
-        known = all(id_ in self._pieces for id_ in ids) and all(character in self._ids for character in word)
-        return word if known and len(word) > 1 else None
+        return word if len(word) > 1 and all(character in self._ids for character in word) else None
 
     def _merged(self, word, amount, random):
         """By the merges of BPE, the best first, each of which is left out with probability `amount`. -> pieces"""

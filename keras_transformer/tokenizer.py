@@ -115,7 +115,7 @@ class Tokenizer:
             return self._processor.encode(texts, **options)
 
     def sample(self, sequences: Iterable[Sequence[int]], amount: float, seed: int) -> list[list[int]]:
-        """The same texts as ids of `encode` say, cut otherwise (subword regularisation): a pure function of the three.
+        """Ids as `encode` gives them, their text cut otherwise (subword regularisation): a pure function of the three.
 
         `amount` is the probability of leaving out a merge (BPE-dropout), or the smoothing alpha of a unigram model,
         where 0.1 is a strong and 1.0 a weak effect.
