@@ -232,6 +232,7 @@ class TrainConfig(_Section):
     strategy: Literal["auto", "mirrored", "multi_worker", "one_device"] = "auto"  # auto: all GPUs, else one device
     xla: bool = True  # compile forward, loss and backward
     seed: int = 1  # of the weights, the order of the data and the dropout
+    deterministic: bool = False  # on a GPU, add up in the same order every time, as a CPU does
     checkpoint_steps: int | None = None  # write a checkpoint every so many updates
     checkpoint_minutes: float | None = 10.0  # and every so many minutes; Section 6.1
     keep_checkpoints: int = 5  # the newest so many are kept for averaging, and the best by BLEU

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer.layers.gradients import with_gradient
 from keras_transformer.layers.masks import PAD_ID
-from keras_transformer.xla import log_sum_exp
+from keras_transformer.xla import log_sum_exp, subtract_at
 
 
 def cross_entropies(labels, logits, label_smoothing):
@@ -35,10 +35,8 @@ def cross_entropies(labels, logits, label_smoothing):
             d_logits = ops.exp(logits - normaliser[..., None]) * (d_smoothed + d_nll)[..., None]
             if label_smoothing:
                 d_logits -= (label_smoothing / tf.cast(num_ids, logits.dtype) * d_smoothed)[..., None]
-            d_label = tf.reshape((1.0 - label_smoothing) * d_smoothed + d_nll, (-1,))
-            places = tf.stack([tf.range(tf.size(labels)), tf.reshape(labels, (-1,))], axis=1)
-            d_rows = tf.tensor_scatter_nd_sub(tf.reshape(d_logits, (-1, num_ids)), places, d_label)
-            return [tf.reshape(d_rows, tf.shape(logits))]
+            d_label = (1.0 - label_smoothing) * d_smoothed + d_nll
+            return [subtract_at(d_logits, labels, d_label)]
 
         return (smoothed, nll), gradient
 

@@ -22,6 +22,7 @@ from keras_transformer import inference
 from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DecodeConfig
 from keras_transformer.decoding import length_penalty
+from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
 
@@ -63,6 +64,8 @@ class Translator:
         decode: the `DecodeConfig`.
         xla: whether XLA compiles the search; None: for the shapes for which that pays, see `compilation.py`. What is
             compiled keeps a copy of the decoder's kernels and of the vocabulary.
+
+    On a GPU all of the process multiplies in float32 from then on; see `gpu.py`.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Translator:
     ):
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla = xla
+        multiply_in_float32()
         self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
         self._panels = model.keep_panels()  # for those that XLA compiles
         self._prefix_search, self._sampling, self._scoring = (

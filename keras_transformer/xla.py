@@ -1,4 +1,4 @@
-"""What XLA on a CPU is told in another way because it makes that faster: for layers, losses and decoding."""
+"""What XLA is told in another way because it makes that faster: for layers, losses and decoding."""
 
 import functools
 
@@ -12,19 +12,20 @@ LOOP = 32  # up to so many numbers XLA reduces in a plain loop, more in a tree t
 
 def by_xla_on_cpu():
     """Whether XLA will compile what is traced here, for a CPU. What a GPU would gain or lose was not measured."""
-    return _by_xla() and not _on_gpu()
+    return _by_xla() and not on_gpu()
 
 
 def by_operations_on_cpu():
     """Whether TensorFlow will run what is traced here operation by operation, on a CPU."""
-    return not (_by_xla() or _on_gpu())
+    return not (_by_xla() or on_gpu())
 
 
 def _by_xla():
     return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def _on_gpu():
+def on_gpu():
+    """Whether there is a GPU, where everything runs then that can."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
@@ -59,6 +60,20 @@ def log_sum_exp(logits, maxima=None):
     *parts, rest = (tf.exp(x - maximum[..., None]) for x in _parts(logits))
     total = tf.reduce_sum(tf.add_n(parts), axis=-1) + tf.reduce_sum(rest, axis=-1)
     return maximum + tf.math.log(total)
+
+
+def subtract_at(x, ids, y):
+    """`y` from the numbers of `x` that `ids` name. (..., V), (...), (...) -> (..., V)
+
+    XLA on a GPU subtracts from all of them where `x` is made, and nothing from most: a scatter it would make one by one
+    where it has to be deterministic.
+    """
+    num_ids = tf.shape(x)[-1]
+    if _by_xla() and on_gpu():
+        return x - tf.where(tf.range(num_ids) == ids[..., None], y[..., None], tf.zeros((), y.dtype))
+    places = tf.stack([tf.range(tf.size(ids)), tf.reshape(ids, (-1,))], axis=1)
+    rows = tf.tensor_scatter_nd_sub(tf.reshape(x, (-1, num_ids)), places, tf.reshape(y, (-1,)))
+    return tf.reshape(rows, tf.shape(x))
 
 
 def in_blocks(x, block):

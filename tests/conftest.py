@@ -12,13 +12,34 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.gpu import multiply_in_float32
+from tests.devices import part
+
 # A shell starts background jobs with SIGINT ignored, and processes pass that on: no test of Ctrl-C would pass.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Two replicas on one CPU, for the tests of tf.distribute. It must be said before TensorFlow looks at its devices.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+
+def pytest_addoption(parser):
+    parser.addoption("--gpu", action="store_true", help="on the first GPU, what is not for CPUs alone; else on the CPU")
+
+
+def pytest_configure(config):
+    """Says which devices there are, before TensorFlow looks; the processes that tests start are told with it."""
+    if config.getoption("gpu"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        if not tf.config.list_physical_devices("GPU"):
+            raise pytest.UsageError("--gpu: TensorFlow finds no GPU here.")
+        multiply_in_float32()  # as where there is a run or a translator
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    part()
+
+
+def pytest_collection_modifyitems(config, items):
+    marker, reason = ("cpu", "is for CPUs") if config.getoption("gpu") else ("gpu", "needs a GPU: pytest --gpu")
+    for item in items:
+        if item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)

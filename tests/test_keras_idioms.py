@@ -259,10 +259,8 @@ def test_fit_drops_out_and_evaluate_and_predict_do_not(data, jit_compile):
 FIT_ON_TWO_REPLICAS = """
 import keras
 import numpy as np
-import tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+from tests.devices import part
+part()
 from keras_transformer.training.strategy import make_strategy
 from tests.test_keras_idioms import NUM_PAIRS, V, compiled
 

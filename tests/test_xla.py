@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.xla import PARTS, by_xla_on_cpu, log_sum_exp
-
-NO_GPU = pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason="is for XLA on a CPU")
+from keras_transformer import xla as module
+from keras_transformer.xla import PARTS, by_xla_on_cpu, log_sum_exp, subtract_at
 
 
 @pytest.mark.parametrize("xla", [False, True])
@@ -29,7 +28,7 @@ def test_the_log_of_the_sum_is_that_of_all_exponentials(rng, vocab_size, scale, 
     np.testing.assert_allclose(known(logits), expected, rtol=1e-12)
 
 
-@NO_GPU
+@pytest.mark.cpu
 def test_xla_writes_no_exponentials_down_for_their_sum():
     compiled = tf.function(lambda x: log_sum_exp(x), jit_compile=True, autograph=False)
     for size in 64, 8000:
@@ -39,7 +38,18 @@ def test_xla_writes_no_exponentials_down_for_their_sum():
         assert len(re.findall(rf"= f32\[64,20,{size // PARTS}\]\S* fusion", main)) <= 1  # the sum of the parts
 
 
-@NO_GPU
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_what_is_named_loses_and_nothing_else(rng, monkeypatch, on_gpu, xla):
+    monkeypatch.setattr(module, "on_gpu", lambda: on_gpu)
+    x, ids, y = rng.normal(size=(3, 5, 7)), rng.integers(0, 7, (3, 5)), rng.normal(size=(3, 5))
+    expected = x.copy()
+    np.put_along_axis(expected, ids[..., None], np.take_along_axis(x, ids[..., None], -1) - y[..., None], -1)
+    compiled = tf.function(lambda *inputs: subtract_at(*inputs), jit_compile=xla, autograph=False)
+    np.testing.assert_array_equal(compiled(x, ids.astype(np.int32), y), expected)
+
+
+@pytest.mark.cpu
 def test_only_what_xla_will_compile_is_for_xla():
     found = []
 

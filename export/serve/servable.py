@@ -35,6 +35,9 @@ class Servable:
         import tensorflow as tf  # here, because it takes seconds, in which a server should answer already
         import tensorflow_text  # noqa: F401 - the operations of the tokenizers
 
+        from keras_transformer.gpu import multiply_in_float32
+
+        multiply_in_float32()
         self.version = int(folder.name)
         self.signature_defs = dict(meta_graph(folder).signature_def)
         self.signatures = {

@@ -6,8 +6,9 @@
     factored_gradients           of all kernels: not made by XLA at all, but handed over as the factors of a product
 
 The last one is for a training step that is more than its program of XLA's. The gradient of a kernel is rows^T dy, which
-TensorFlow multiplies at 390 to 450 GFLOP/s where XLA does at 200 to 370 (docs/log.md, on an AMD EPYC). So there layers
-multiply by products that leave out the gradient of their kernel:
+TensorFlow multiplies at 390 to 450 GFLOP/s where XLA does at 200 to 370 (docs/log.md, on an AMD EPYC). A program of
+XLA's on a GPU that has to add in the same order every time adds the rows of embeddings one by one; TensorFlow sorts
+them first. So there layers multiply by products that leave out the gradient of their kernel:
 
     left_out = []
     with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out)}):      # XLA
@@ -25,7 +26,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from keras_transformer.layers.products import Product, plain_product
-from keras_transformer.xla import barrier, by_xla_on_cpu
+from keras_transformer.xla import barrier, by_xla_on_cpu, on_gpu
 
 
 def with_gradient(function):
@@ -132,7 +133,7 @@ class FactoredGradients(NamedTuple):
     it for each. Where several products are of one variable, their sum is its gradient.
     """
 
-    made: dict[int, tf.Tensor | tf.IndexedSlices]  # rows of embeddings, where there are products too
+    made: dict[int, tf.Tensor | tf.IndexedSlices]  # rows of embeddings, where products are left out
     lefts: list[tf.Tensor]  # (R, D) each
     rights: dict[int, dict[int, list[tf.Tensor]]]  # for every variable, by the places of `lefts`
 
@@ -168,7 +169,7 @@ def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
         place_of_left, _ = lefts.setdefault(_origin(factors.left), (len(lefts), factors.left))
         rights.setdefault(places[id(variable)], {}).setdefault(place_of_left, []).append(factors.right)
     made = {place: x for place, x in enumerate(by_variable) if x is not None}
-    made = {place: x if place in rights else tf.convert_to_tensor(x) for place, x in made.items()}
+    made = made if left_out else {place: tf.convert_to_tensor(x) for place, x in made.items()}
     return FactoredGradients(made, [left for _, left in lefts.values()], rights)
 
 
@@ -189,7 +190,7 @@ def multiplied(gradients: FactoredGradients, variables):
         parts[place].append(tf.cast(y, variables[place].dtype))
     without = [variable.path for place, variable in enumerate(variables) if place not in parts]
     assert not without, f"Every variable has a gradient. Received none for: {', '.join(without)}."
-    return [_sum(gradients.made.get(place), parts[place]) for place in range(len(variables))]
+    return [_sum(gradients.made.get(place), parts[place], v.shape) for place, v in enumerate(variables)]
 
 
 def _products(pairs):
@@ -211,15 +212,18 @@ def kernel_product(left, right):
     return tf.matmul(left[None], right[None], transpose_a=True)[0]
 
 
-def _sum(made, products):
+def _sum(made, products, shape):
     """What was made and all products together. A product must be nobody else's, and no constant: it may be written to.
 
     So an id that is none, which only a broken batch has, gets its row to another id, as `InplaceAdd` counts.
     """
-    if isinstance(made, tf.IndexedSlices):
-        # In place: a sum of two vocabularies reads and writes all the rows that get nothing.
-        return tf.raw_ops.InplaceAdd(x=tf.add_n(products), i=made.indices, v=made.values)
-    return tf.add_n(products if made is None else [made, *products])
+    if not isinstance(made, tf.IndexedSlices):
+        return tf.add_n(products if made is None else [made, *products])
+    if on_gpu():  # where `InplaceAdd` loses rows of an id that comes twice
+        return tf.add_n([tf.convert_to_tensor(tf.IndexedSlices(made.values, made.indices, shape)), *products])
+    # In place: a sum of two vocabularies reads and writes all the rows that get nothing.
+    total = tf.add_n(products) if products else tf.raw_ops.Empty(shape=shape, dtype=made.dtype, init=True)
+    return tf.raw_ops.InplaceAdd(x=total, i=made.indices, v=made.values)
 
 
 def _heads_turned(x):

@@ -11,7 +11,8 @@ The tokens of the whole batch are counted first, and what is differentiated is a
 So R replicas with k micro-batches each make the update of one device with the one large batch, however the tokens are
 spread.
 Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
-`jit_compile` is off. On a CPU the gradients of kernels are left to TensorFlow (layers/gradients.py).
+`jit_compile` is off. On a CPU, and where a GPU has to be deterministic, the gradients of kernels are left to TensorFlow
+(layers/gradients.py).
 """
 
 import keras
@@ -154,14 +155,17 @@ class Trainee(keras.Model):
         inputs, labels, weights = batch
         left_out = []
         with tf.GradientTape() as tape:
-            products = self.transformer.factor_products(left_out) if by_xla_on_cpu() else {}
-            with use_products(products):
+            with use_products(self.transformer.factor_products(left_out) if self._leaves_out() else {}):
                 logits = self.transformer(inputs, training=True)
             smoothed, nll = cross_entropies(labels, logits, self.train_config.label_smoothing)
             loss = tf.reduce_sum(smoothed * weights)
             share = loss / tokens  # of the whole batch's mean
         factored = factored_gradients(tape, share, self.transformer.trainable_variables, left_out)
         return factored, tf.stack([loss, tf.reduce_sum(nll * weights)])
+
+    def _leaves_out(self):
+        """Whether XLA, for which a pass is traced, leaves gradients of kernels and rows of embeddings to TensorFlow."""
+        return by_xla_on_cpu() or (self.train_config.xla and self.train_config.deterministic)
 
     def _update(self, strategy, gradients, finite):
         """Cross-replica: all of the update or none of it, the same on every replica."""

@@ -12,6 +12,7 @@ from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.fingerprint import digest
 from keras_transformer.data.prepare import prepare
+from keras_transformer.gpu import add_in_order, multiply_in_float32
 from keras_transformer.model import Transformer
 from keras_transformer.screen import say
 from keras_transformer.tokenizer import Tokenizers
@@ -45,6 +46,9 @@ class Run:
     def __init__(self, config: Config, workdir: Workdir):
         self.config, self.workdir = config, workdir
         self.strategy = strategies.make_strategy(config.train.strategy)
+        multiply_in_float32()
+        if config.train.deterministic:
+            add_in_order()
         keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
         self.is_chief = strategies.is_chief(self.strategy)
         self.report = say if self.is_chief else _silent

@@ -31,7 +31,8 @@ CHANGEABLE = {
     "data.train", "data.valid", "data.test", "data.bleu_tokenizer", "train.steps", "train.cooldown_steps",
     "train.checkpoint_steps", "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints",
     "train.valid_steps", "train.valid_sentences", "train.patience", "train.log_steps", "train.export",
-    "train.strategy", "train.accumulation", *(f"decode.{field.name}" for field in dataclasses.fields(DecodeConfig)),
+    "train.strategy", "train.accumulation", "train.deterministic",
+    *(f"decode.{field.name}" for field in dataclasses.fields(DecodeConfig)),
 }  # fmt: skip
 
 

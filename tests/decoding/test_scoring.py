@@ -104,7 +104,7 @@ def test_the_normaliser_of_a_row_is_the_same_in_every_batch_but_for_rounding(siz
     assert normalisers(tf.zeros((0, 4, size))).shape == (0, 4)
 
 
-@pytest.mark.skipif(bool(tf.config.list_logical_devices("GPU")), reason="is for XLA on a CPU")
+@pytest.mark.cpu
 def test_xla_finds_the_maxima_of_blocks_once_for_the_best_and_for_the_log_sum_exp():
     def best(logits):
         blocks = Blocks.of(logits)

@@ -27,6 +27,7 @@ SETTINGS = {
     "train.valid_steps": 24,
     "train.valid_sentences": 3,
     "train.xla": "false",
+    "train.deterministic": "true",
     "train.export": "false",
     "decode.extra_length": 3,
 }

@@ -24,6 +24,8 @@ from keras_transformer.layers.gradients import (
 from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies
 
+pytestmark = pytest.mark.cpu
+
 SIZES = dict(d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=2, dropout=0.0)
 
 

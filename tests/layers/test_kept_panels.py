@@ -12,6 +12,8 @@ from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.layers.kept_panels import Cut, KeptPanels
 from keras_transformer.layers.products import COLUMNS, use_products, xla_panels, xla_products
 
+pytestmark = pytest.mark.cpu  # nothing is kept on a GPU
+
 D = 24
 
 

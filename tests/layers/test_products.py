@@ -98,6 +98,7 @@ def test_the_rows_of_a_large_vocabulary_are_shared_out_among_threads(rng, monkey
     assert all(array.shape.rank == 3 for array in products.xla_panels([vocabulary]))
 
 
+@pytest.mark.cpu
 def test_rows_of_a_vocabulary_are_left_operands(rng):
     def multiply(x, *arrays):
         return products.by_rows(x, arrays)
@@ -127,6 +128,7 @@ def test_the_panels_of_all_threads_are_multiplied_by_one_copy_of_the_rows(rng):
     assert len(multiplications) == 4 and len({op.inputs[0].name for op in multiplications}) == 1
 
 
+@pytest.mark.cpu
 def test_xla_multiplies_by_kernels_that_lie_side_by_side_at_once(rng):
     layers = dense_layers(COLUMNS, COLUMNS, 2 * COLUMNS)
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import TrainConfig, Transformer, TransformerSchedule
+from keras_transformer import TrainConfig, Transformer, TransformerSchedule, xla
 from keras_transformer.data.batches import ELEMENT_SPEC
+from keras_transformer.layers import gradients
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import distribute, make_strategy
@@ -24,12 +25,12 @@ class Recorder(keras.callbacks.Callback):
         self.logs.append({name: float(value) for name, value in logs.items()})
 
 
-def run(batches, strategy="one_device", dropout=0.0, **train):
+def run(batches, strategy="one_device", dropout=0.0, tied_embeddings="all", **train):
     """Trains a small model on the batches -> weights and averages, logs, the trainee."""
     strategy = make_strategy(strategy)
     keras.utils.set_random_seed(3)
     with strategy.scope():
-        model = Transformer(53, dropout=dropout, **SMALL)
+        model = Transformer(53, dropout=dropout, tied_embeddings=tied_embeddings, **SMALL)
         trainee = Trainee(model, TrainConfig(**{"warmup_steps": 400, "xla": False, **train}))
     recorder = Recorder()
     data = distribute(dataset(batches), strategy)
@@ -80,6 +81,18 @@ def test_a_token_less_would_be_seen(one_large_batch):
 def test_the_step_without_xla_agrees_with_the_compiled_one(one_large_batch):
     weights, _, _ = run(random_batches(4), **EXACT)
     assert distance(weights, one_large_batch[0]) < 1e-6
+
+
+@pytest.mark.parametrize("tied_embeddings", ["all", "none"])
+def test_a_deterministic_gpu_has_nothing_that_it_would_make_one_by_one(monkeypatch, tied_embeddings):
+    batches, options = random_batches(4), {"xla": True, "deterministic": True, **EXACT}
+    expected, _, _ = run(batches, tied_embeddings=tied_embeddings, **options)
+    for module in xla, gradients:
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
+    weights, _, trainee = run(batches, tied_embeddings=tied_embeddings, **options)
+    assert distance(weights, expected) < 1e-6
+    program = trainee._passes[0].experimental_get_compiler_ir(batches[0], tf.constant(1.0))("hlo")
+    assert " dot(" in program and " scatter(" not in program
 
 
 PLAIN = {

@@ -19,8 +19,10 @@ from keras_transformer.training.strategy import (
 )
 from tests.training.batches import dataset, random_batches
 
+GPUS = tf.config.list_logical_devices("GPU")
 
-@pytest.mark.parametrize("name, replicas", [("auto", 1), ("one_device", 1), ("mirrored", 2)])
+
+@pytest.mark.parametrize("name, replicas", [("auto", len(GPUS) or 1), ("one_device", 1), ("mirrored", 2)])
 def test_a_name_becomes_its_strategy(name, replicas):
     strategy = make_strategy(name)
     assert strategy.num_replicas_in_sync == num_local_replicas(strategy) == replicas

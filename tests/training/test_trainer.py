@@ -235,10 +235,8 @@ def test_a_finished_run_that_is_judged_otherwise_is_finished_again(finished_run,
 
 ON_TWO_REPLICAS = """
 import json, sys
-import tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+from tests.devices import part
+part()
 from tests.training.test_trainer import configuration, train
 assert train(configuration(**json.loads(sys.argv[2])), sys.argv[1]).step == 8
 """
@@ -246,7 +244,8 @@ assert train(configuration(**json.loads(sys.argv[2])), sys.argv[1]).step == 8
 
 def test_a_run_goes_on_with_as_many_parts_of_a_batch_and_no_other_number(tmp_path):
     same = {"model.dropout": 0, "train.steps": 4, "train.valid_sentences": 2, "train.valid_steps": 100}
-    assert train(configuration(**same), tmp_path / "run").step == 4  # one device, two micro-batches
+    same["train.strategy"] = "one_device"
+    assert train(configuration(**same), tmp_path / "run").step == 4  # with two micro-batches
     longer = {**same, "train.steps": 8}
     replicas = {**longer, "train.strategy": "mirrored"}
     with pytest.raises(WorkdirError, match="made for 2 parts.* Received: 2 x 2.*train.accumulation=2"):

@@ -1,0 +1,26 @@
+"""What TensorFlow is told where there is a GPU, so that what holds on a CPU holds there. Without one, nothing.
+
+Both are for the whole process, and for what it compiles and runs from then on.
+"""
+
+import tensorflow as tf
+
+
+def multiply_in_float32():
+    """float32 is multiplied as float32.
+
+    TensorFlow would round it to the ten bits of TF32 before. NVIDIA_TF32_OVERRIDE=0 forbids that to NVIDIA's libraries,
+    but not to the kernels that XLA makes itself.
+    """
+    if _is_there():
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def add_in_order():
+    """What is added up by many threads is added up in the same order every time."""
+    if _is_there():
+        tf.config.experimental.enable_op_determinism()
+
+
+def _is_there():
+    return bool(tf.config.list_physical_devices("GPU"))
