@@ -162,6 +162,7 @@ class ModelConfig(_Section):
 
 
 MAX_SEARCH_LENGTH = 2**20  # pieces that a limit of a search may ask for
+MAX_ALPHA = 6.0  # with it the length penalty of the longest search is still a float32
 MAX_BEAMS = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
@@ -287,7 +288,7 @@ class DecodeConfig(_Section):
         for name in ("extra_length", "max_input_length", "min_length"):
             self.require(getattr(self, name) <= MAX_SEARCH_LENGTH, name, f"at most {MAX_SEARCH_LENGTH}")
         self.require(0 < self.top_p <= 1, "top_p", "more than 0 and at most 1")
-        self.require(0 <= self.alpha < math.inf, "alpha", "at least 0 and finite")
+        self.require(0 <= self.alpha <= MAX_ALPHA, "alpha", f"from 0 to {MAX_ALPHA:g}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

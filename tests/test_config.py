@@ -92,7 +92,8 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (DecodeConfig, dict(min_length=2**30), "at most 1048576. Received: min_length=1073741824."),
         (DecodeConfig, dict(extra_length=2**21), "at most 1048576. Received: extra_length=2097152."),
         (DecodeConfig, dict(beam_width=201), "at most 200. Received: beam_width=201."),
-        (DecodeConfig, dict(alpha=-0.1), "at least 0 and finite. Received: alpha=-0.1."),
+        (DecodeConfig, dict(alpha=-0.1), "from 0 to 6. Received: alpha=-0.1."),
+        (DecodeConfig, dict(alpha=6.1), "from 0 to 6. Received: alpha=6.1."),
     ],
 )
 def test_an_impossible_value_fails_with_what_was_expected_and_what_came(section, values, message):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.config import MAX_ALPHA, MAX_SEARCH_LENGTH
 from keras_transformer.decoding.scoring import Blocks, length_penalty, log_normaliser, top_k, top_k_of_rows
 
 XLA = functools.partial(tf.function, jit_compile=True)
@@ -13,6 +14,8 @@ XLA = functools.partial(tf.function, jit_compile=True)
 def test_the_length_penalty_is_that_of_wu_et_al():
     np.testing.assert_allclose(length_penalty(tf.constant([1, 7, 19]), 0.6), [1.0, 2**0.6, 4**0.6], rtol=1e-6)
     np.testing.assert_array_equal(length_penalty(tf.constant([0, 1, 50]), 0.0), [1, 1, 1])
+    longest = 2 * MAX_SEARCH_LENGTH  # of what is read, and as many besides
+    assert np.isfinite(length_penalty(tf.constant(longest), MAX_ALPHA))
 
 
 @pytest.mark.parametrize("size", [3, 97, 997, 8000, 7919])  # with and without blocks, with and without a rest
