@@ -17,6 +17,7 @@ import works
 from keras_transformer import Transformer
 from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import Batch, Inputs
+from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import distribute, make_strategy
 
@@ -38,6 +39,7 @@ def dataset(work):
 def updates(work, xla, strategy="one_device"):
     """A function that makes so many updates of a new model and waits for the last one."""
     strategy = make_strategy(strategy)
+    multiply_in_float32()
     with strategy.scope():
         trainee = Trainee(Transformer(**works.MODELS[work.model]), TrainConfig(xla=xla))
     trainee.make_train_function()

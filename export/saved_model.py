@@ -49,7 +49,7 @@ def export_saved_model(
     limits = Limits() if max_input_bytes is None else Limits(max_input_bytes=max_input_bytes)
     serving_files.check(to)
     version = free_version(to, version)
-    with tf.device("CPU"):  # where the check runs: a GPU may round its products to fewer digits (TF32)
+    with tf.device("CPU"):  # where the check runs
         translator = Translator.load(workdir, **decode)
     served = ServingTranslator(translator, limits, xla=xla)
 

@@ -17,10 +17,14 @@ def multiply_in_float32():
 
 
 def add_in_order():
-    """What is added up by many threads is added up in the same order every time."""
+    """What is added up by many threads is added up in the same order every time.
+
+    Keras compiles no model by XLA then (`Trainee` does it itself), random operations want a seed, and tf.data makes
+    nothing ahead of time that comes from Python.
+    """
     if _is_there():
         tf.config.experimental.enable_op_determinism()
 
 
 def _is_there():
-    return bool(tf.config.list_physical_devices("GPU"))
+    return bool(tf.config.get_visible_devices("GPU"))

@@ -65,11 +65,11 @@ def log_sum_exp(logits, maxima=None):
 def subtract_at(x, ids, y):
     """`y` from the numbers of `x` that `ids` name. (..., V), (...), (...) -> (..., V)
 
-    XLA on a GPU subtracts from all of them where `x` is made, and nothing from most: a scatter it would make one by one
-    where it has to be deterministic.
+    A GPU subtracts from all of them, and nothing from most. Where it has to be deterministic XLA would make a scatter
+    one number after the other, and TensorFlow on the CPU.
     """
     num_ids = tf.shape(x)[-1]
-    if _by_xla() and on_gpu():
+    if on_gpu():
         return x - tf.where(tf.range(num_ids) == ids[..., None], y[..., None], tf.zeros((), y.dtype))
     places = tf.stack([tf.range(tf.size(ids)), tf.reshape(ids, (-1,))], axis=1)
     rows = tf.tensor_scatter_nd_sub(tf.reshape(x, (-1, num_ids)), places, tf.reshape(y, (-1,)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.config import disable_op_determinism
 
 from keras_transformer.gpu import multiply_in_float32
 from tests.devices import part
@@ -29,9 +30,11 @@ def pytest_configure(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         if not tf.config.list_physical_devices("GPU"):
             raise pytest.UsageError("--gpu: TensorFlow finds no GPU here.")
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # for tests that start processes
         multiply_in_float32()  # as where there is a run or a translator
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        tf.config.set_visible_devices([], "GPU")  # of other makers
     part()
 
 
@@ -51,6 +54,24 @@ def seeds():
     """
     random.seed(1706)
     np.random.seed(3762)
+
+
+@pytest.fixture(autouse=True)
+def default_order():
+    """What a run has said with `train.deterministic` is forgotten."""
+    yield
+    disable_op_determinism()
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """The list of GPUs that are to be seen. TensorFlow is as it comes."""
+    gpus, before = [], tf.config.experimental.tensor_float_32_execution_enabled()
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    disable_op_determinism()
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    yield gpus
+    tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
 @pytest.fixture

@@ -6,29 +6,39 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 from keras_transformer.gpu import add_in_order, multiply_in_float32
+from keras_transformer.training.trainer import Run
+from keras_transformer.training.workdir import Workdir
+from keras_transformer.translator import Translator
+from tests.training.test_trainer import configuration
 
 
 def multiplies_in_float32():
     return not tf.config.experimental.tensor_float_32_execution_enabled()
 
 
-@pytest.fixture
-def default():
-    """TensorFlow as it comes."""
-    before = multiplies_in_float32(), config.is_op_determinism_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(True)
-    config.disable_op_determinism()
-    yield
-    tf.config.experimental.enable_tensor_float_32_execution(not before[0])
-    (tf.config.experimental.enable_op_determinism if before[1] else config.disable_op_determinism)()
-
-
-@pytest.mark.parametrize("gpus", [[], ["a GPU"]])
-def test_only_where_there_is_a_gpu_something_is_told(default, monkeypatch, gpus):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus if kind == "GPU" else [])
+def test_only_where_there_is_a_gpu_something_is_told(gpus):
     multiply_in_float32()
     add_in_order()
-    assert multiplies_in_float32() == config.is_op_determinism_enabled() == bool(gpus)
+    assert not multiplies_in_float32() and not config.is_op_determinism_enabled()
+    gpus.append("a GPU")
+    multiply_in_float32()
+    add_in_order()
+    assert multiplies_in_float32() and config.is_op_determinism_enabled()
+
+
+def test_a_translator_multiplies_in_float32(gpus, finished_run):
+    gpus.append("a GPU")
+    Translator.load(finished_run)
+    assert multiplies_in_float32() and not config.is_op_determinism_enabled()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_run_adds_in_order_if_it_is_to(gpus, tmp_path, deterministic):
+    gpus.append("a GPU")
+    workdir = Workdir(tmp_path / "run")
+    Run(configuration(**{"train.deterministic": str(deterministic).lower()}), workdir)
+    workdir.unlock()
+    assert multiplies_in_float32() and config.is_op_determinism_enabled() == deterministic
 
 
 @pytest.mark.gpu
@@ -41,7 +51,7 @@ def test_products_keep_the_digits_of_float32(rng, xla):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("xla", [False, True])
-def test_rows_that_meet_are_added_up_to_the_same_bits_every_time(default, rng, xla):
+def test_rows_that_meet_are_added_up_to_the_same_bits_every_time(rng, xla):
     add_in_order()
     rows, ids = np.float32(rng.normal(size=(40_000, 32))), rng.integers(0, 7, 40_000)
 

@@ -14,6 +14,8 @@ import pytest
 from keras_transformer.training.checkpoints import read_arrays
 from tests.integration.runs import ROOT, STEPS, command, finish
 
+pytestmark = pytest.mark.cpu  # two processes, which cannot share a GPU
+
 CHANGES = {"train.strategy": "multi_worker", "model.dropout": 0.0}
 
 

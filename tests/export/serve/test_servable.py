@@ -74,6 +74,13 @@ def test_a_folder_without_a_model_cannot_be_loaded(tmp_path):
         Servable(tmp_path / "1", executor, BatchSettings())
 
 
+def test_it_multiplies_in_float32_on_a_gpu(folder, gpus):
+    gpus.append("a GPU")
+    with ThreadPoolExecutor(1) as executor:
+        Servable(folder, executor, BatchSettings())
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+
+
 def test_an_unknown_signature_is_named_in_text_that_can_be_sent(folder):
     servable = Servable.__new__(Servable)
     servable.signatures = {}
