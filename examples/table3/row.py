@@ -26,9 +26,8 @@ TOKENS_PER_BATCH = 2048  # positions a side: many small steps learn most in a sh
 def train(name, plan, workdir):
     """Trains a row, or goes on with it, and scores it on the validation set."""
     folder, base = workdir / name, workdir / "base"
-    if name != "base" and not folder.exists():  # the text is prepared once: same seed, same data, same tokenizer
+    if name != "base" and not folder.exists():  # the text is prepared once, and of it comes the same tokenizer
         shutil.copytree(base / "data", folder / "data")
-        shutil.copy(base / "tokenizer.model", folder)
     run_logged(training_command(folder, settings_of(name, plan)), folder)
     run_logged(evaluation_command(name, plan, workdir), folder)
     os.replace(folder / "dev.json.partial", folder / "dev.json")

@@ -40,7 +40,7 @@ class GrpcClient(Client):
             from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
         except ModuleNotFoundError as error:
             raise ImportError(f"no package {error.name}: pip install tensorflow-serving-api") from error
-        self._timeout = timeout
+        self._target, self._timeout = target, timeout
         self._channel = grpc.insecure_channel(target, options=_options(retries))
         self._predictions = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._models = model_service_pb2_grpc.ModelServiceStub(self._channel)
@@ -104,7 +104,10 @@ class GrpcClient(Client):
         try:
             return method(request, timeout=self._timeout)
         except grpc.RpcError as error:
-            raise ServingError(error.code().name, error.details()) from error
+            code, message = error.code().name, error.details()
+            if code == "DEADLINE_EXCEEDED":
+                message = f"no answer from {self._target} within {self._timeout:g} s"
+            raise ServingError(code, message) from error
 
 
 def _options(retries):

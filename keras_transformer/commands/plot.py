@@ -4,6 +4,7 @@ from pathlib import Path
 
 from keras_transformer.commands.lines import check_output
 from keras_transformer.commands.options import add_workdir, files_of_run
+from keras_transformer.config import ConfigError
 
 EPILOG = """\
 attention    who attends to whom in one sentence: encoder, decoder and cross attention (--source, --target, --layer),
@@ -19,7 +20,7 @@ def add_arguments(parser):
     parser.epilog, parser.formatter_class = EPILOG, RawDescriptionHelpFormatter
     parser.add_argument("kind", choices=sorted(KINDS), help="what is shown")
     add_workdir(parser, "folder of a run")
-    parser.add_argument("--output", metavar="FILE", help="the picture, PNG (KIND.png)")
+    parser.add_argument("--output", metavar="FILE", help="the picture, .png, .svg or .pdf (KIND.png)")
     parser.add_argument("--source", metavar="TEXT", help="of attention: the sentence that is read")
     parser.add_argument("--target", metavar="TEXT", help="of attention: what is written (the best translation)")
     parser.add_argument("--layer", metavar="N", type=int, help="of attention: 1, 2, ... (the mean of all)")
@@ -27,8 +28,12 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
+    from keras_transformer.plots.figure import SUFFIXES
+
     path = Path(options.output or f"{options.kind}.png")
     check_output(path, *files_of_run(options.workdir))
+    if path.suffix and path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or be PNG without. Received: {path}.")
     KINDS[options.kind](options, path)
     print(path)
     return 0

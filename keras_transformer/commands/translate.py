@@ -7,6 +7,7 @@ import sys
 from export.options import positive_integer
 from keras_transformer.commands.lines import at_terminal, chunks, count_lines, open_output, read_lines
 from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
+from keras_transformer.config import ConfigError
 
 BUFFER_LINES = 4096  # sorted by length and translated together
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long lists fewer lines are together
@@ -46,7 +47,7 @@ _seed.__name__ = "seed of 0 or more"
 
 def run(options) -> int:
     if options.temperature is not None and options.sample is None:
-        raise ValueError("--temperature belongs to --sample. Received: no --sample.")
+        raise ConfigError("--temperature belongs to --sample. Received: no --sample.")
     translator = load_translator(options)
     answers, first = answering(translator, options), 0
     typed = options.input is None and at_terminal()

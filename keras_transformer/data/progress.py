@@ -47,7 +47,8 @@ class Progress:
 
     def _show(self):
         self._shown = time.monotonic()
-        line = f"{self.title} {self._bar()}{self.done:,} {self.unit}, {self.done / (self._shown - self._begin):,.0f}/s"
+        speed = self.done / (self._shown - self._begin)
+        line = f"{self.title} {self._bar()}{self.done:,} {self.unit}, {speed:,.{0 if speed >= 10 else 1}f}/s"
         start, end = ("\r", "") if self._is_terminal else ("", "\n")
         warn(start + line, end=end)
 

@@ -3,6 +3,9 @@
 Colours are those of Okabe and Ito, which people who see few colours can tell apart; maps are one hue, light to dark.
 """
 
+from pathlib import PurePath
+
+SUFFIXES = (".png", ".svg", ".pdf")
 BLUE, SKY, ORANGE, GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
 LINES = (BLUE, ORANGE, GREEN, "#CC79A7", SKY, "#E69F00")
 DPI = 150
@@ -22,7 +25,9 @@ def new_figure(width, height, title=""):
 
 
 def save(figure, path):
-    figure.savefig(path, format="png")
+    """As its name says, or else PNG: `path` may be a file without one."""
+    suffix = PurePath(path).suffix.lower() if isinstance(path, str | PurePath) else ""
+    figure.savefig(path, format=suffix[1:] if suffix in SUFFIXES else "png")
 
 
 def new_axes(figure, place, title, across):

@@ -39,7 +39,7 @@ def verdict(difference):
 def suspicious_remark(suspicious):
     """How many outputs are suspicious, by reason."""
     reasons = [example.reason for example in suspicious]
-    counts = ", ".join(f"{reasons.count(reason)} {reason}" for reason in sorted(set(reasons)))
+    counts = ", ".join(f"{reasons.count(reason):,} {reason}" for reason in sorted(set(reasons)))
     more = len(suspicious) - NUM_SUSPICIOUS
     return (counts or "none") + (f"; the first {NUM_SUSPICIOUS} are shown" if more > 0 else "")
 

@@ -98,7 +98,8 @@ class Validation(RunCallback):
         self.journal.say(f"step {step}: {verdict.describe()}")
         self._remember(step, self.agree(verdict.bleu))
         if self.is_out_of_patience:
-            self.journal.say(f"No better BLEU in {self.patience} validations: stopping.")
+            validations = "one validation" if self.patience == 1 else f"{self.patience} validations"
+            self.journal.say(f"No better BLEU in {validations}: stopping.")
 
     def _remember(self, step, bleu):
         if self.best["bleu"] is None or bleu > self.best["bleu"]:

@@ -84,7 +84,7 @@ def _test(run):
         translator, sources, references, title=title, test_set="that of the run", **scoring
     )
     seconds = len(pairs) / found.about.sentences_per_second
-    run.report(f"Test set, {len(pairs)} sentences, translated in {duration(seconds)}:")
+    run.report(f"Test set, {len(pairs):,} sentences, translated in {duration(seconds)}:")
     for score in (found.scores.bleu, found.scores.chrf, found.scores.ter):
         low, high = score.interval
         run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")

@@ -107,9 +107,9 @@ class Run:
                 f"A batch of {rows} rows, {source_length} x {target_length} pieces, does not fit into memory. Lower "
                 "train.tokens_per_batch, or raise train.accumulation."
             ) from error
-        compiled = "compiled by XLA" if self.config.train.xla else "traced, XLA off"
-        shapes = len(self.plan.shapes)
-        self.report(f"{shapes} shapes of batches, each {compiled} once: {duration(time.monotonic() - began)}")
+        how = "compiled by XLA" if self.config.train.xla else "run without XLA"
+        shapes = "One shape" if len(self.plan.shapes) == 1 else f"{len(self.plan.shapes)} shapes"
+        self.report(f"{shapes} of batches, each {how} once: {duration(time.monotonic() - began)}")
 
     def train(self, deliver):
         """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""

@@ -29,6 +29,19 @@ def test_every_kind_is_a_png(finished_run, tmp_path, arguments, capsys):
     assert capsys.readouterr().out == f"{path}\n"
 
 
+@pytest.mark.parametrize("name, begins", [("a.svg", b"<?xml"), ("b.PDF", b"%PDF")])
+def test_a_picture_is_what_its_name_says(finished_run, tmp_path, name, begins):
+    assert main(["plot", "schedule", "--workdir", str(finished_run), "--output", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_another_name_is_refused_and_the_file_is_left_alone(finished_run, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(["plot", "schedule", "--workdir", str(finished_run), "--output", str(tmp_path / "notes.txt")]) == 2
+    assert "must end with .png, .svg, .pdf" in capsys.readouterr().err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

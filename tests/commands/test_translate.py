@@ -96,7 +96,7 @@ def test_the_search_can_be_changed(finished_run, tmp_path, capsysbinary):
         (["--set", "decode.beam_with=1"], 2, "Did you mean `beam_width`"),
         (["--set", "decode.workdir=x"], 2, "Unknown key `workdir`"),
         (["--input", "/nowhere"], 1, "No such file"),
-        (["--temperature", "2"], 1, "--temperature belongs to --sample"),
+        (["--temperature", "2"], 2, "--temperature belongs to --sample"),
         (["--input", __file__, "--sample", "1", "--temperature", "nan"], 1, "`temperature` must be at least 0"),
     ],
 )

@@ -13,6 +13,7 @@ from paper import FACTORS, GROUPS, ROWS, WIDTHS, cost, scaled
 
 from keras_transformer import Transformer, preset
 from keras_transformer.data.demo import demo_pairs
+from keras_transformer.training.workdir import Workdir
 from tests.test_presets import MILLIONS
 from tests.test_presets import ROWS as PRINTED
 
@@ -255,6 +256,20 @@ def test_a_command_that_fails_ends_it_with_its_exit_code_and_its_last_words(tmp_
         table_row.run_logged([table_row.sys.executable, "-c", program], tmp_path / "A1")
     assert stopped.value.code == 3 and "first" in (tmp_path / "A1.log").read_text()
     assert "first" in capsys.readouterr().err
+
+
+def test_a_row_begins_in_a_folder_that_a_run_takes(tmp_path, monkeypatch):
+    (tmp_path / "base" / "data" / "train").mkdir(parents=True)
+    (tmp_path / "base" / "tokenizer.model").touch()
+
+    def command(_, folder):
+        Workdir(folder).claim(preset("tiny"))
+        (folder / "dev.json.partial").touch()
+
+    monkeypatch.setattr(table_row, "run_logged", command)
+    plan = {"data": "/data", "languages": ["en", "de"], "factor": 4, "steps": 70, "seed": 3, "set": []}
+    table_row.train("A1", plan, tmp_path)
+    assert (tmp_path / "A1" / "data" / "train").is_dir() and table_row.is_finished(tmp_path / "A1")
 
 
 @pytest.mark.slow
