@@ -8,14 +8,67 @@ import os
 import signal
 import sys
 import threading
+import time
+
+NOTES = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR")
 
 
 def main() -> int:
-    if sys.argv[1:2] != ["train"]:  # whose GPU may be missing, which TensorFlow says in these lines
+    if sys.argv[1:2] == ["train"]:  # whose GPU may be missing, which TensorFlow says in these lines
+        with interruption_ends():
+            from keras_transformer.__main__ import main
+    else:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with interruption_ends():
-        from keras_transformer.__main__ import main
+        with interruption_ends(), without_notes():
+            from keras_transformer.__main__ import main
     return main()
+
+
+@contextlib.contextmanager
+def without_notes():
+    """What native code notes on standard error while it is being imported is left out; warnings and errors are not.
+
+    TensorFlow writes such notes whatever level it is given. A process of its own reads them, from which nothing is lost
+    when the import crashes.
+    """
+    if sys.stderr is None:  # closed
+        yield
+        return
+    reading, writing = os.pipe()
+    reader = os.fork()
+    if not reader:
+        os.close(writing)
+        _pass_on(reading)
+    os.close(reading)
+    shown = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        _wait(reader)
+
+
+def _pass_on(reading):
+    """Until nobody can write any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                if not line.startswith(NOTES):
+                    os.write(2, line)
+    finally:
+        os._exit(0)
+
+
+def _wait(process, seconds=1.0):
+    """No longer, for something that was started meanwhile may hold standard error open."""
+    for _ in range(int(seconds / 0.01)):
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from export.saved_model import ExportError, export_saved_model
 from export.versions import name_of
-from keras_transformer_cli import interruption_counts, interruption_ends
+from keras_transformer_cli import interruption_counts, interruption_ends, without_notes
 
 
 def main(arguments=None) -> int:
@@ -22,9 +22,9 @@ def main(arguments=None) -> int:
         "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
     )
     options = parser.parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        with interruption_ends():
+        with interruption_ends(), without_notes():
             from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow
 
         with interruption_counts():

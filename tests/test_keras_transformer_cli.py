@@ -87,3 +87,28 @@ def test_an_interruption_counts_whatever_becomes_of_it(accident):
 def test_an_error_without_an_interruption_stays_what_it_is():
     with pytest.raises(ZeroDivisionError), keras_transformer_cli.interruption_counts():
         raise ZeroDivisionError
+
+
+NATIVE = """
+import os
+from keras_transformer_cli import without_notes
+with without_notes():
+    os.write(2, b"I0000 00:00:1 a.cc:1] a note\\nE0000 00:00:1 a.cc:2] an error\\n")
+    os.write(2, b"the last words")
+    {end}
+os.write(2, b"I0000 afterwards")
+"""
+
+
+@pytest.mark.parametrize("end, code, afterwards", [("", 0, b"I0000 afterwards"), ("os.abort()", -signal.SIGABRT, b"")])
+def test_only_notes_are_left_out_also_where_the_import_crashes(end, code, afterwards):
+    done = subprocess.run([sys.executable, "-c", NATIVE.format(end=end)], capture_output=True, cwd=ROOT, timeout=60)
+    assert done.returncode == code
+    assert done.stderr == b"E0000 00:00:1 a.cc:2] an error\nthe last words" + afterwards
+
+
+@pytest.mark.parametrize("closed", ["", " 2>&-"])
+def test_the_command_says_nothing_but_what_was_asked(closed):
+    command = f"{sys.executable} -c 'import keras_transformer_cli; keras_transformer_cli.main()' score --help{closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60)
+    assert done.stdout.startswith(b"usage: keras-transformer score") and done.stderr == b""
