@@ -14,13 +14,10 @@ NOTES = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog() is 
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["train"]:  # whose GPU may be missing, which TensorFlow says in these lines
-        with interruption_ends():
-            from keras_transformer.__main__ import main
-    else:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        with interruption_ends(), without_notes():
-            from keras_transformer.__main__ import main
+    # Of training also warnings are shown: why there is no GPU, for example.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1" if sys.argv[1:2] == ["train"] else "3")
+    with interruption_ends(), without_notes():
+        from keras_transformer.__main__ import main
     return main()
 
 

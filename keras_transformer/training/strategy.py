@@ -23,6 +23,12 @@ def make_strategy(name):
     return tf.distribute.get_strategy()  # the default: everything on the first GPU, or on the CPU
 
 
+def describe(strategy):
+    """Where it trains, as a run says it."""
+    kind, replicas = "GPU" if tf.config.list_logical_devices("GPU") else "CPU", strategy.num_replicas_in_sync
+    return kind if replicas == 1 else f"{kind}, {replicas} replicas"
+
+
 def num_local_replicas(strategy):
     return 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
 

@@ -52,6 +52,7 @@ class Run:
         keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
         self.is_chief = strategies.is_chief(self.strategy)
         self.report = say if self.is_chief else _silent
+        self.report(f"device: {strategies.describe(self.strategy)}")
         if self.is_chief:
             workdir.lock()
             self.changes = workdir.claim(config)

@@ -10,6 +10,7 @@ from keras_transformer import ConfigError
 from keras_transformer.training.strategy import (
     barrier,
     chiefs,
+    describe,
     distribute,
     is_chief,
     is_same,
@@ -27,6 +28,7 @@ def test_a_name_becomes_its_strategy(name, replicas):
     strategy = make_strategy(name)
     assert strategy.num_replicas_in_sync == num_local_replicas(strategy) == replicas
     assert is_chief(strategy)
+    assert describe(strategy) == ("GPU" if GPUS else "CPU") + (f", {replicas} replicas" if replicas > 1 else "")
     barrier(strategy)  # alone: nobody to wait for
     assert chiefs(strategy, 0.1) == 0.1
     assert is_same(strategy, 0.1)
