@@ -27,4 +27,5 @@ def add_in_order():
 
 
 def _is_there():
+    """Asked before TensorFlow takes its devices, which `xla.on_gpu` makes it do."""
     return bool(tf.config.get_visible_devices("GPU"))
