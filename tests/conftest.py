@@ -96,7 +96,8 @@ def finished_run(tmp_path_factory):
     from tests.integration.runs import SETTINGS
 
     workdir = tmp_path_factory.mktemp("finished") / "run"
-    settings = {**SETTINGS, "preset": "demo", "train.steps": 14, "train.valid_steps": 7, "decode.extra_length": 5}
+    settings = {**SETTINGS, "train.steps": 14, "train.valid_steps": 7, "decode.extra_length": 5}
+    settings |= {"data.train": "demo", "data.max_pairs": 300}
     result = train(load_recipe(None, [f"{key}={value}" for key, value in settings.items()]), workdir)
     assert result.exit_code == 0
     return workdir

@@ -26,7 +26,7 @@ from tests.integration.runs import ROOT, SETTINGS
 
 
 def configuration(**changes):
-    settings = {**SETTINGS, "preset": "demo", "train.steps": 8, "train.checkpoint_steps": 4, **changes}
+    settings = {**SETTINGS, "train.steps": 8, "train.checkpoint_steps": 4, **changes}
     return load_recipe(None, [f"{key}={value}" for key, value in settings.items()])
 
 
@@ -303,8 +303,9 @@ def test_a_run_from_another_one_that_is_killed_after_its_first_validation_goes_o
     """Then there is nothing but the best checkpoint."""
     config = Workdir(finished_run).load_config()
     changes = dict(start_from=str(finished_run), valid_steps=2, steps=4, checkpoint_steps=2)
-    (tmp_path / "test.tsv").write_text("the dog sleeps\tder hund schläft\n")  # quicker than the demo's
-    config = config.replace(train=changes, data=dict(test=str(tmp_path / "test.tsv")))
+    few = tmp_path / "few.tsv"
+    few.write_text("the dog sleeps\tder hund schläft\n")  # quicker than the demo's
+    config = config.replace(train=changes, data=dict(valid=str(few), test=str(few)))
     whole = train(config, tmp_path / "whole")
     save = Checkpoints.save
 
