@@ -9,7 +9,7 @@ extras = {
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "server": ["starlette>=0.40", "uvicorn>=0.30"],
 }
-tests = ["pytest>=8", "hypothesis>=6.100", "pyyaml>=6", "ruff>=0.6"]
+tests = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "pyyaml>=6", "ruff>=0.6"]
 
 setup(
     name="keras-transformer",

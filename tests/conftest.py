@@ -38,6 +38,13 @@ def pytest_configure(config):
     part()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_xdist_auto_num_workers(config):
+    """As many processes as cores, but at most four, for each may take 7 GB; on a GPU one, which has it alone."""
+    num_cores = yield
+    return 0 if config.getoption("gpu") else min(num_cores, 4)
+
+
 def pytest_collection_modifyitems(config, items):
     marker, reason = ("cpu", "is for CPUs") if config.getoption("gpu") else ("gpu", "needs a GPU: pytest --gpu")
     for item in items:

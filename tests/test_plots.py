@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from keras_transformer import plots
@@ -81,6 +82,13 @@ def test_a_learning_curve_has_a_panel_for_what_was_logged(shown):
     assert [axes.get_title("left") for axes in shown[1].axes] == ["BLEU"]
 
 
+@pytest.mark.parametrize("kinds", [["train", "valid"], ["train"], ["valid"]])
+def test_a_legend_names_what_is_drawn(shown, kinds):
+    plots.learning_curve([record for record in records(11) if record["kind"] in kinds], None)
+    names = [text.get_text() for text in shown[0].axes[0].get_legend().get_texts()]
+    assert names == [{"train": "training", "valid": "validation"}[kind] for kind in kinds]
+
+
 def test_a_learning_curve_of_nothing_is_refused():
     with pytest.raises(ValueError, match="Received: 0 without any"):
         plots.learning_curve([], io.BytesIO())
@@ -127,6 +135,15 @@ def test_labels_say_what_the_font_cannot(shown, maps):
     plots.attention(maps[0][0][:, :3, :3], ["▁a猫", "\n", "x" * 99], ["a"] * 3, None)
     labels = [label.get_text() for label in shown[0].axes[0].get_yticklabels()]
     assert labels[:2] == ["▁a□", "□"] and len(labels[2]) == 14 and labels[2].endswith("…")
+
+
+@pytest.mark.parametrize(("piece", "explained"), [("猫", True), ("ä", False)])
+def test_boxes_are_explained(monkeypatch, maps, piece, explained):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    plots.attention(maps[0][0][:, :1, :1], [piece], ["a"], None)
+    assert figures[0].get_supxlabel().startswith("is attended to")
+    assert ("□: not in" in figures[0].get_supxlabel()) == explained
 
 
 def test_a_long_sentence_has_fewer_labels_and_a_bounded_picture(shown, rng):

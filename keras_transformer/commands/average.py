@@ -54,7 +54,8 @@ def _chosen(workdir, options):
     paths = [Path(path) for path in options.checkpoints or ()] or Checkpoints(workdir.checkpoints).regular()
     paths = paths[-(options.last or len(paths)) :]
     if not paths or len(paths) < (options.last or 0):
-        raise ValueError(f"Expected {options.last or 'some'} checkpoints. {len(paths)} in {workdir.checkpoints}.")
+        found = f"{len(paths)} in {workdir.checkpoints}; others can be named by --checkpoints"
+        raise ValueError(f"Expected {options.last or 'some'} checkpoints, step-*.npz. Received: {found}.")
     if missing := [str(path) for path in paths if not path.exists()]:
         raise ValueError(f"Expected checkpoints. There is no {', '.join(missing)}.")
     damaged = []

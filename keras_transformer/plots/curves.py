@@ -53,7 +53,8 @@ def learning_curve(records, path):
     for i, (title, field, against, kinds, spans_magnitudes, curves) in enumerate(panels, start=1):
         axes = new_axes(figure, (num_rows, num_columns, i), title, against)
         for kind, curve in curves.items():
-            _draw(axes, kind, *curve)
+            if len(curve[1]):
+                _draw(axes, kind, *curve)
         values = np.concatenate([values for _, values in curves.values()])
         if spans_magnitudes and values.min() > 0 and values.max() > 10 * values.min():
             logarithmic(axes)

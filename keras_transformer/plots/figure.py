@@ -10,6 +10,7 @@ BLUE, SKY, ORANGE, GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
 LINES = (BLUE, ORANGE, GREEN, "#CC79A7", SKY, "#E69F00")
 DPI = 150
 NUMBER = "{x:,.10g}"  # 20,000 and 0.0005
+BOX = "□"  # instead of a letter
 
 
 def new_figure(width, height, title=""):
@@ -26,6 +27,7 @@ def new_figure(width, height, title=""):
 
 def save(figure, path):
     """As its name says, or else PNG: `path` may be a file without one."""
+    _explain_boxes(figure)
     suffix = PurePath(path).suffix.lower() if isinstance(path, str | PurePath) else ""
     figure.savefig(path, format=suffix[1:] if suffix in SUFFIXES else "png")
 
@@ -57,9 +59,18 @@ def logarithmic(axes):
 
 
 def renderable(text):
-    """The text with "□" for every character that matplotlib's fonts (`font.family` of its settings) do not have."""
+    """The text with a box for every character that matplotlib's fonts (`font.family` of its settings) do not have."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     fonts = [get_font(findfont(FontProperties(family=[family]))) for family in FontProperties().get_family()]
     known = [font.get_charmap() for font in fonts]
-    return "".join(c if c.isprintable() and any(ord(c) in glyphs for glyphs in known) else "□" for c in text)
+    return "".join(c if c.isprintable() and any(ord(c) in glyphs for glyphs in known) else BOX for c in text)
+
+
+def _explain_boxes(figure):
+    """A line at the bottom, where there are any."""
+    from matplotlib.text import Text
+
+    if any(BOX in text.get_text() for text in figure.findobj(Text)):
+        lines = [figure.get_supxlabel(), f"{BOX}: not in matplotlib's font.family"]
+        figure.supxlabel("\n".join(filter(None, lines)), fontsize=9)
