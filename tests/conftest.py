@@ -24,6 +24,15 @@ def pytest_addoption(parser):
     parser.addoption("--gpu", action="store_true", help="on the first GPU, what is not for CPUs alone; else on the CPU")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads it
+def pytest_cmdline_main(config):
+    """A process a core where nobody says otherwise, at most four, for each may take 7 GB; one for a file or a GPU."""
+    is_worker, one_file = hasattr(config, "workerinput"), len(config.args) == 1 and ".py" in config.args[0]
+    undecided = config.getoption("numprocesses", 1) is None  # 1: pytest-xdist is not there
+    if undecided and not (is_worker or one_file or config.getoption("gpu")):
+        vars(config.option).update(numprocesses="auto", maxprocesses=4, dist="loadfile")  # files have fixtures
+
+
 def pytest_configure(config):
     """Says which devices there are, before TensorFlow looks; the processes that tests start are told with it."""
     if config.getoption("gpu"):
@@ -36,13 +45,6 @@ def pytest_configure(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         tf.config.set_visible_devices([], "GPU")  # of other makers
     part()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_xdist_auto_num_workers(config):
-    """As many processes as cores, but at most four, for each may take 7 GB; on a GPU one, which has it alone."""
-    num_cores = yield
-    return 0 if config.getoption("gpu") else min(num_cores, 4)
 
 
 def pytest_collection_modifyitems(config, items):
