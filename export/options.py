@@ -2,6 +2,8 @@
 
 import argparse
 
+MOST_SECONDS = 10_000_000  # four months
+
 
 def positive_integer(text: str) -> int:
     """A number of things, one at least."""
@@ -11,11 +13,11 @@ def positive_integer(text: str) -> int:
 
 
 def positive_seconds(text: str) -> float:
-    """A time that is more than 0 and not infinite."""
+    """A time that is more than 0, and no longer than clocks can tell."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number. Received: {text!r}")
+    if not 0 < seconds <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be a positive number, at most {MOST_SECONDS:,}. Received: {text!r}")
     return seconds

@@ -39,7 +39,7 @@ def _canonical(value, kind):
     if value is None and "none" in typing.get_args(kind):
         return "none"
     wants_float = kind is float or float in typing.get_args(kind)
-    return float(value) if wants_float and type(value) is int else value
+    return float(value) if wants_float and type(value) is int and abs(value) < 1e308 else value
 
 
 def _matches(value, kind) -> bool:
@@ -185,7 +185,7 @@ class DataConfig(_Section):
     character_coverage: float = 1.0  # share of the running characters that have a piece; less for a very noisy corpus
     tokenizer_pairs: int = 1_000_000  # at most so many pairs, drawn evenly from train, train the tokenizer
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
-    lowercase: bool = False  # fold case before everything else (the vocabulary then knows lower case only)
+    lowercase: bool = False  # fold case before text is cut into pieces; what is cleaned and held out has its case
     bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
     subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
     buckets: int = 8  # the most shapes that the batches may have; each is compiled once
@@ -200,7 +200,8 @@ class DataConfig(_Section):
         self.require_at_least(8, "vocab_size")
         self.require_at_least(1.0, "max_length_ratio")
         self.require_probability("subword_sampling")
-        self.require(0 < self.character_coverage <= 1, "character_coverage", "more than 0 and at most 1")
+        # SentencePiece takes no other.
+        self.require(0.98 <= self.character_coverage <= 1, "character_coverage", "at least 0.98 and at most 1")
         for name in ("train", "valid", "test"):
             corpus = getattr(self, name)
             if isinstance(corpus, tuple):
@@ -240,7 +241,7 @@ class TrainConfig(_Section):
     average_checkpoints: int = 5  # the final model averages the newest so many, Section 6.1: base 5, big 20
     valid_steps: int | None = None  # validation loss and BLEU every so many updates; None: ten times a run
     valid_sentences: int = 500  # at most so many sentences are translated for the validation BLEU
-    patience: int | None = None  # stop after so many validations without a better BLEU
+    patience: int | None = None  # stop after so many validations without a better BLEU, nor perplexity at the same BLEU
     log_steps: int = 20  # one line of the log every so many updates
     export: bool = True  # the finished model also becomes a SavedModel, WORKDIR/export/1
 
@@ -274,7 +275,7 @@ class DecodeConfig(_Section):
     # Pieces of a sentence that are read, end of sentence included; the rest is cut off. As many as the default of
     # `data.max_length`; a model that was trained on shorter text only is best given less here too.
     max_input_length: int = 256
-    min_length: int = 0  # pieces that a translation has at least, end of sentence included
+    min_length: int = 0  # pieces that a translation has at least, end of sentence included, where its limit allows
     no_repeat_ngram: int = 0  # no translation has the same so many pieces in a row twice; 0: off
     top_k: int = 0  # sampling draws from so many likeliest pieces; 0: from all
     top_p: float = 1.0  # sampling draws from the likeliest pieces that have this probability together

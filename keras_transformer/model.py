@@ -73,7 +73,8 @@ class Transformer(keras.Model):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.autocast = False  # ids that come as floats, as Keras's inputs are, keep their digits
         self.config = ModelConfig.from_dict(hyperparameters)
-        self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
+        self.vocab_size = vocab_size
+        self.source_vocab_size = vocab_size if source_vocab_size is None else source_vocab_size
         self._check_vocabularies()
         c, policy = self.config, self.dtype_policy
         self.target_embedding = TokenEmbedding(vocab_size, c.d_model, dtype=policy, name="target_embedding")

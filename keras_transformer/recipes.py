@@ -39,7 +39,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The recipe must be a readable TOML file. Received: {path} ({error.strerror}).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The recipe must be valid TOML. Received: {path}: {error}.") from error
-    return absolute(recipe, path.resolve().parent)
+    return absolute({name: _without_none(values) for name, values in recipe.items()}, path.resolve().parent)
+
+
+def _without_none(values):
+    """TOML has no value for none: a recipe says "none", as `--set` does."""
+    if not isinstance(values, Mapping):
+        return values
+    return {name: None if isinstance(x, str) and x.lower() == "none" else x for name, x in values.items()}
 
 
 def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -90,7 +90,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        return cls(Path(path).read_bytes())
+        try:
+            return cls(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: str | Path):
         with replacing(Path(path)) as aside:
@@ -211,4 +214,6 @@ class Tokenizers(NamedTuple):
         if (folder / "tokenizer.model").exists():
             tokenizer = Tokenizer.load(folder / "tokenizer.model")
             return cls(tokenizer, tokenizer)
+        if not (folder / "source.model").exists():
+            raise FileNotFoundError(f"Expected tokenizer.model, or source.model and target.model. None in {folder}.")
         return cls(Tokenizer.load(folder / "source.model"), Tokenizer.load(folder / "target.model"))

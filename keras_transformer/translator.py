@@ -108,7 +108,8 @@ class Translator:
 
     @property
     def model(self) -> Transformer:
-        """What is asked. Its weights may change; another model needs another translator, for this one is traced."""
+        """What is asked. Its weights may change. Other layers, as with LoRA, or another model need another translator,
+        for this one is traced."""
         return self._model
 
     @property

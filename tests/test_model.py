@@ -372,6 +372,7 @@ def test_steps_beyond_the_learned_positions_fail_clearly():
         (dict(vocab_size=0), "`vocab_size` must be a positive integer. Received: vocab_size=0."),
         (dict(vocab_size=31.0), "`vocab_size` must be a positive integer. Received: vocab_size=31.0."),
         (dict(vocab_size=V, source_vocab_size=-1), "`source_vocab_size` must be a positive integer. Received: "),
+        (dict(vocab_size=V, source_vocab_size=0), "`source_vocab_size` must be a positive integer. Received: "),
         (dict(vocab_size=V, source_vocab_size=37), '`tied_embeddings="all"` needs one vocabulary'),
     ],
 )

@@ -92,6 +92,17 @@ def test_the_run_to_begin_with_is_located_too(write, tmp_path):
     assert load_recipe(recipe, ["train.start_from=demo"]).train.start_from == str(Path.cwd() / "demo")
 
 
+def test_a_recipe_says_none_as_a_set_does(write):
+    text = '[data]\nvalid = "none"\n[model]\ntied_embeddings = "none"\n[train]\ncheckpoint_minutes = "None"\n'
+    config = load_recipe(write(text + 'start_from = "none"\n'))
+    assert (config.data.valid, config.train.checkpoint_minutes, config.train.start_from) == (None, None, None)
+    assert config.model.tied_embeddings == "none"
+
+
+def test_a_number_beyond_all_floats_is_refused():
+    assert "clip_norm" in error_of(overrides=["train.clip_norm=1" + 400 * "0"])
+
+
 def test_a_path_given_with_set_is_relative_to_where_the_command_runs(write):
     recipe = write('[data]\ntrain = "a.tsv"\n')
     assert load_recipe(recipe, ["data.train=b.tsv"]).data.train == str(Path.cwd() / "b.tsv")

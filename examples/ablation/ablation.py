@@ -40,6 +40,7 @@ CHANGES = {  # of the recipe, as --set of train_keras.py
     "ema": ("train.ema_decay=0.999",),
 }
 SPLITS = ("valid", "test")
+SCORED_BY = ("data.valid", "data.test", "data.reverse")
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # Student's t: two-sided, for the mean of so many seeds
 
 
@@ -67,6 +68,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if not 1 <= len(set(options.seeds)) == len(options.seeds) <= max(T_95):
         parser.error(f"--seeds takes one to {max(T_95)} different numbers. Received: {options.seeds}.")
+    if taken := [setting for setting in options.set if setting.startswith(SCORED_BY)]:
+        parser.error(f"--set cannot change what the rows are scored by. Received: {taken[0]}.")
     try:
         load_recipe(RECIPE, options.set)
     except ConfigError as error:

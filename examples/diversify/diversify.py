@@ -32,6 +32,8 @@ from keras_transformer.recipes import load_recipe
 from keras_transformer.training.workdir import Workdir, differences
 
 HELPER = ("train.start_from=none", "train.export=false")
+TAKEN = ("data.train", "data.valid", "data.test", "data.reverse", "data.max_pairs")  # the text is that of --set
+OWN = ("source.txt", "target.txt", "forward", "backward", "forward.txt", "backward.txt", "model")
 READS = {"forward": "source.txt", "backward": "target.txt"}  # what each helper translates
 
 
@@ -68,6 +70,8 @@ def parse(arguments):
     parser.add_argument("--helper", help=f"for the helpers alone; they have {', '.join(HELPER)}", **setting)
     parser.add_argument("--in-turn", action="store_true", help="one helper after the other, as on a GPU")
     options = parser.parse_args(arguments)
+    if taken := [setting for setting in options.helper if setting.startswith(TAKEN)]:
+        parser.error(f"--helper cannot change the text; --set can, for all. Received: {taken[0]}.")
     try:
         recipe, _ = load_recipe(options.recipe, options.set), helper(options)
         has_valid = recipe.data.valid is not None or "valid" in splits(recipe.data.train)
@@ -96,6 +100,8 @@ def prepare(options, recipe, folder):
 def claim(workdir, plan):
     path = workdir / "plan.json"
     if not path.exists():
+        if others := [name for name in OWN if (workdir / name).exists()]:
+            raise ValueError(f"{workdir} holds {others[0]}, and no plan.json of this program: give another --workdir.")
         write_json(path, plan)
     kept = json.loads(path.read_text(encoding="utf-8"))
     kept = {name: Config.from_dict(values).to_dict() for name, values in kept.items()}

@@ -30,7 +30,10 @@ from keras_transformer.training.journal import read_log
 
 TIMED_STEPS = 30  # of base, where --steps is not given
 FEWEST_STEPS = 100  # less is no training
-OWN = "preset", "model.", "data.train", "data.valid", "train.steps", "train.seed", "train.label_smoothing"  # of a row
+OWN = (  # of a row, or of all
+    "preset", "model.", "data.train", "data.valid", "data.reverse", "train.steps", "train.log_steps", "train.seed",
+    "train.label_smoothing",
+)  # fmt: skip
 
 
 def main(arguments=None):

@@ -38,7 +38,7 @@ def _parser():
     parser.add_argument("--model", required=True, metavar="NAME", help="of the model on the server")
     server = parser.add_mutually_exclusive_group()
     server.add_argument("--rest", metavar="URL", default="http://127.0.0.1:8501", help="REST (%(default)s)")
-    server.add_argument("--grpc", metavar="HOST:PORT", help="gRPC, in place of REST")
+    server.add_argument("--grpc", type=_target, metavar="HOST:PORT", help="gRPC, in place of REST")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--version", type=int, metavar="N", help="of the model; the newest without it")
     which.add_argument("--label", metavar="NAME", help="of the version, such as stable")
@@ -62,6 +62,12 @@ def _parser():
         "--timeout", type=positive_seconds, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)"
     )
     return parser
+
+
+def _target(text):
+    if not text:  # as of a variable that is not set; REST would be asked
+        raise argparse.ArgumentTypeError("must be HOST:PORT. Received: ''")
+    return text
 
 
 def _columns(text):

@@ -69,7 +69,7 @@ class GrpcClient(Client):
         dtypes = self._dtypes(signature)
         for name, values in inputs.items():
             # A name that the signature does not have is the server's to refuse.
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(values, dtypes.get(name)))
+            request.inputs[name].CopyFrom(_tensor(name, values, dtypes.get(name)))
         outputs = self._ask(self._predictions.Predict, request).outputs
         return {name: _values(name, tf.make_ndarray(tensor)) for name, tensor in outputs.items()}
 
@@ -137,3 +137,18 @@ def _values(name, array):
 
 def _text(values):
     return [_text(value) for value in values] if isinstance(values, list) else values.decode(errors="replace")
+
+
+def _tensor(name, values, dtype):
+    """As a message. What does not fit is refused as a server refuses it over REST; integers would wrap around."""
+    import numpy as np
+    import tensorflow as tf
+
+    try:
+        if dtype and tf.as_dtype(dtype).is_integer and np.size(values):
+            least, most, limits = np.min(values), np.max(values), tf.as_dtype(dtype)
+            if not limits.min <= least <= most <= limits.max:
+                raise ValueError(f"from {limits.min} to {limits.max}. Received: {least} to {most}")
+        return tf.make_tensor_proto(values, dtype)
+    except (TypeError, ValueError) as error:
+        raise ServingError("INVALID_ARGUMENT", f"input {name!r}: {error}") from error

@@ -52,14 +52,14 @@ class RestClient(Client):
         super().__init__(model, version=version, label=label, batch_size=batch_size)
         if not url.lower().startswith(("http://", "https://")):
             raise ValueError(f"`url` must begin with http:// or https://. Received: {url}.")
-        self._model_url = f"{url.rstrip('/')}/v1/models/{model}"
+        self._model_url = f"{url.rstrip('/')}/v1/models/{quote(model, safe='')}"
         self._path = _path(version, label)
         self._timeout = timeout
         self._session = _session(retries)
         self._output_names: dict[str, list[str]] = {}  # by signature
 
     def status(self) -> list[VersionStatus]:
-        found = self._ask("GET", "")["model_version_status"]
+        found = self._answer("GET", "", "model_version_status")
         return [VersionStatus(int(each["version"]), each["state"], each["status"]["error_message"]) for each in found]
 
     def close(self):
@@ -68,7 +68,7 @@ class RestClient(Client):
     def _predict(self, inputs, signature):
         content = {"signature_name": signature, "inputs": inputs}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, default=_to_json)
-        outputs = self._ask("POST", ":predict", text.encode())["outputs"]
+        outputs = self._answer("POST", ":predict", "outputs", text.encode())
         if isinstance(outputs, dict):
             return outputs
         return {self._single_output(signature): outputs}
@@ -76,9 +76,16 @@ class RestClient(Client):
     def _single_output(self, signature):
         """The name of the only output of a signature, which the answer leaves out."""
         if signature not in self._output_names:
-            signatures = self._ask("GET", "/metadata")["metadata"]["signature_def"]["signature_def"]
+            signatures = self._answer("GET", "/metadata", "metadata")["signature_def"]["signature_def"]
             self._output_names = {name: list(each.get("outputs", {})) for name, each in signatures.items()}
         return self._output_names[signature][0]
+
+    def _answer(self, method, what, name, body=None):
+        """What the answer has under this name."""
+        content = self._ask(method, what, body)
+        if name not in content:  # JSON, of somebody else
+            raise ServingError("INTERNAL", f"{self._model_url} does not answer as TensorFlow Serving: no {name!r}")
+        return content[name]
 
     def _ask(self, method, what, body=None):
         url = self._model_url + self._path + what
@@ -91,6 +98,8 @@ class RestClient(Client):
         except requests.Timeout as error:
             raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
+            if isinstance(_cause(error), ReadTimeoutError):  # behind the headers
+                raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
             raise ServingError("UNAVAILABLE", f"cannot reach {url}: {_cause(error)}") from error
         except requests.RequestException as error:
             raise ServingError("UNKNOWN", f"{url}: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from export.options import positive_seconds
 from export.serve import RequestLimits
-from export.versions import name_of
+from export.versions import NAME, name_of
 from keras_transformer_cli import interruption_ends
 
 
@@ -53,7 +53,7 @@ def _parser():
         description="Serves exported models as TF Serving's REST API does: a server for a laptop, not for production.",
     )
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="the folder of the versions")
-    parser.add_argument("--name", help="of the model in paths; default: the folder's")
+    parser.add_argument("--name", type=_name, help="of the model in paths; default: the folder's")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8501, help="0 for any that is free (%(default)s)")
     parser.add_argument(
@@ -64,6 +64,12 @@ def _parser():
         help="of a request (%(default)s)",
     )
     return parser
+
+
+def _name(text):
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must have letters, digits, . _ and - alone. Received: {text!r}")
+    return text
 
 
 def _listen(host, port):

@@ -4,6 +4,7 @@ import unicodedata
 
 NUM_SUSPICIOUS = 20  # so many suspicious outputs are shown, all are counted
 MAX_LETTERS = 400  # a longer sentence is cut: an output in a loop fills pages
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the direction of the text around
 
 
 def facts(evaluation) -> dict[str, str]:
@@ -51,5 +52,5 @@ def shown(text):
 
 
 def _is_invisible(character):
-    # controls, lone surrogates, line and paragraph separators; and what turns the direction of the text around
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in "\u202a\u202b\u202c\u202d\u202e"
+    # controls, lone surrogates, line and paragraph separators
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in TURNING

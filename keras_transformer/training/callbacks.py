@@ -5,6 +5,7 @@ keeps it.
 """
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -61,14 +62,15 @@ class Logging(RunCallback):
 class Validation(RunCallback):
     """Loss, BLEU and sample translations every `every` steps; remembers the best and stops without progress.
 
-    Workers need not come to the same BLEU to the last digit: `agree` gives all of them the same one.
+    At a tie of BLEU, which is 0 in the beginning of many a run, the lower perplexity is better. Workers need not come
+    to the same figures to the last digit: `agree` gives all of them the same ones.
     """
 
     def __init__(self, start, judge, journal, every, patience, state=None, agree=float):
         super().__init__(start)
         self.judge, self.journal, self.every, self.patience = judge, journal, every, patience
         self.agree = agree
-        self.best = {"bleu": None, "step": None, "without_progress": 0}
+        self.best = {"bleu": None, "perplexity": None, "step": None, "without_progress": 0}
         self.is_best_now = False
         if state and state["judged_on"] == judge.judged_on:
             self.best = state["best"]
@@ -96,14 +98,16 @@ class Validation(RunCallback):
             verdict = self.judge.verdict(self.judge.weights_of(self.model))
         self.journal.write({"kind": "valid", "step": step, **verdict.record()})
         self.journal.say(f"step {step}: {verdict.describe()}")
-        self._remember(step, self.agree(verdict.bleu))
+        perplexity = verdict.perplexity if math.isfinite(verdict.perplexity) else math.inf
+        self._remember(step, self.agree(verdict.bleu), self.agree(perplexity))
         if self.is_out_of_patience:
             validations = "one validation" if self.patience == 1 else f"{self.patience} validations"
-            self.journal.say(f"No better BLEU in {validations}: stopping.")
+            self.journal.say(f"No better BLEU, nor perplexity at the same BLEU, in {validations}: stopping.")
 
-    def _remember(self, step, bleu):
-        if self.best["bleu"] is None or bleu > self.best["bleu"]:
-            self.best = {"bleu": bleu, "step": step, "without_progress": 0}
+    def _remember(self, step, bleu, perplexity):
+        best = self.best["bleu"], -(self.best.get("perplexity") or math.inf)  # which older checkpoints do not know
+        if self.best["bleu"] is None or (bleu, -perplexity) > best:
+            self.best = {"bleu": bleu, "perplexity": perplexity, "step": step, "without_progress": 0}
             self.is_best_now = True
         else:
             self.best = {**self.best, "without_progress": self.best["without_progress"] + 1}

@@ -75,8 +75,10 @@ def save_model(model, path):
 
 def _test(run):
     """Scores on the test set, or None without one; the report is written beside the model."""
-    pairs = run.data.test_text
+    pairs, folder = run.data.test_text, run.workdir.path
     if not pairs:
+        for name in ("report.html", "report.json"):  # of a test set that it had
+            (folder / name).unlink(missing_ok=True)
         return None
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     title, translator, scoring = f"Evaluation of {run.workdir.path}", run.judge.translator, run.config.data.scoring
@@ -89,8 +91,8 @@ def _test(run):
         low, high = score.interval
         run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
     run.report(f"  exact match {100 * found.scores.exact_match:.1f} %")
-    write_text(run.workdir.path / "report.html", report.illustrated(found, translator.align, run.report))
-    write_text(run.workdir.path / "report.json", found.to_json() + "\n")
+    write_text(folder / "report.html", report.illustrated(found, translator.align, run.report))
+    write_text(folder / "report.json", found.to_json() + "\n")
     return dataclasses.asdict(found.scores)
 
 

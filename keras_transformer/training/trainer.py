@@ -137,6 +137,8 @@ class Run:
             with saving.listening():
                 self._fit(step, journal, [logging, validation, saving])
             step = saving.stopped_at or train.steps
+        elif step < train.steps:
+            self.report(f"It had stopped by train.patience={train.patience}; a larger one, or none, goes on.")
         is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
@@ -271,6 +273,9 @@ def load_origin(folder, config: Config) -> Translator:
         different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
     if (lowercase := Workdir(folder).load_config().data.lowercase) != config.data.lowercase:
         different.append(f"data.lowercase: {lowercase} -> {config.data.lowercase}")
+    reverse = Workdir(folder).load_config().data.reverse
+    if not origin.tokenizers.shared and reverse != config.data.reverse:
+        different.append(f"data.reverse: {reverse} -> {config.data.reverse}")
     if different:
         raise ConfigError(f"`train.start_from` needs a model like {folder}. Received: {', '.join(different)}.")
     return origin

@@ -87,6 +87,12 @@ def test_a_row_is_trained_scored_on_both_sets_and_compared_with_the_recipe_of_it
         ablation.result("post_norm", 5, [], tmp_path)
 
 
+def test_what_scores_the_rows_is_theirs(capsys):
+    with pytest.raises(SystemExit):
+        ablation.main(["--set", "data.reverse=true"])
+    assert "Received: data.reverse=true" in capsys.readouterr().err
+
+
 def test_seeds_are_few_and_different(capsys):
     for seeds in (["1", "1"], list("123456")):
         with pytest.raises(SystemExit):

@@ -90,7 +90,7 @@ def test_the_model_learns_from_the_text_and_from_either_side_with_its_translatio
 
 def test_the_other_direction_of_a_recipe(recipe, ran, tmp_path):
     command = ["--recipe", str(recipe), "--workdir", str(tmp_path / "work"), "--set", "data.reverse=true"]
-    assert diversify.main([*command, "--set", "data.max_pairs=50", "--helper", "data.reverse=true"]) == 0
+    assert diversify.main([*command, "--set", "data.max_pairs=50"]) == 0
     helpers, _, (model,) = ran
     assert [setting(helper, "data.reverse") for helper in helpers] == ["true", "false"]
     assert setting(model, "data.reverse") == "true" and setting(model, "data.max_pairs") == "none"
@@ -150,6 +150,16 @@ def test_a_folder_that_was_made_otherwise_keeps_its_text(recipe, ran, tmp_path):
     assert lines(work / "source.txt") == before and len(ran) == 3
 
 
+@pytest.mark.parametrize("name", ["source.txt", "model"])
+def test_a_folder_of_something_else_is_left_as_it_is(recipe, ran, tmp_path, name):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / name).write_text("my own")
+    with pytest.raises(SystemExit, match=f"holds {name}, and no plan.json"):
+        diversify.main(["--recipe", str(recipe), "--workdir", str(work)])
+    assert (work / name).read_text() == "my own" and not (work / "plan.json").exists()
+
+
 def test_a_translation_that_is_too_short_is_no_translation(recipe, tmp_path, monkeypatch):
     def half(jobs):
         for command, _ in jobs:
@@ -168,6 +178,7 @@ def test_a_translation_that_is_too_short_is_no_translation(recipe, tmp_path, mon
         (["--set", "train.cooldown_steps=7"], "cooldown_steps"),  # of the model alone
         (["--set", "train.stepss=3"], "stepss"),
         (["--helper", "train.steps=0"], "steps"),
+        (["--helper", "data.max_pairs=500"], "Received: data.max_pairs=500"),  # it would be overridden
         (["--set", "data.train=['a.en','a.de']"], "a.en"),
     ],
 )

@@ -198,6 +198,7 @@ def test_the_settings_of_a_row():
     [
         (["--set", "model.d_model=8"], "Received: model.d_model=8"),
         (["--set", "train.xla=false", "--set", "train.label_smoothing=0.3"], "Received: train.label_smoothing=0.3"),
+        (["--set", "data.reverse=true"], "Received: data.reverse=true"),
         (["--set", "train.nonsense=1"], "nonsense"),
         (["--steps", "0"], "at least 1"),
         ([], "must hold train.en"),

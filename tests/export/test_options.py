@@ -18,4 +18,4 @@ def test_other_seconds_are_refused_by_the_client_and_the_server(seconds, tmp_pat
     for command in (ask, serve):
         with pytest.raises(SystemExit):
             command(["--model", "m", "--timeout", seconds])
-        assert f"must be a positive number. Received: '{seconds}'" in capsys.readouterr().err
+        assert f"must be a positive number, at most 10,000,000. Received: '{seconds}'" in capsys.readouterr().err

@@ -211,6 +211,15 @@ def test_a_missing_package_is_one_line(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == 'error: no package uvicorn: pip install -e ".[server]"\n'
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "de:mo", "-x"])
+def test_a_name_that_no_path_can_have_is_refused(tmp_path, name, capsys):
+    from export.serve.__main__ import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(["--model", str(tmp_path), f"--name={name}"])
+    assert caught.value.code == 2 and f"Received: {name!r}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("package", ["uvicorn", "numpy"])
 def test_an_interruption_of_the_imports_is_quiet(tmp_path, package):
     (tmp_path / f"{package}.py").write_text("raise KeyboardInterrupt", encoding="utf-8")

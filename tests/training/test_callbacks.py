@@ -1,5 +1,6 @@
 """When things happen between steps."""
 
+import math
 import os
 import signal
 import threading
@@ -27,14 +28,18 @@ class Saver(Checkpoints):
 
 
 class Judge:
+    """Gives BLEUs, or pairs of BLEU and perplexity."""
+
     def __init__(self, bleus, judged_on="these"):
-        self.bleus, self.judged_on = iter(bleus), judged_on
+        self.figures = iter((bleu, 2.0) if isinstance(bleu, int | float) else bleu for bleu in bleus)
+        self.judged_on = judged_on
 
     def weights_of(self, trainee):
         return None
 
     def verdict(self, weights):
-        return Verdict(1.0, 2.0, next(self.bleus), ())
+        bleu, perplexity = next(self.figures)
+        return Verdict(1.0, perplexity, bleu, ())
 
 
 class Quiet:
@@ -91,17 +96,35 @@ def test_validation_comes_every_so_many_steps_and_at_the_end():
 def test_the_best_is_remembered_and_patience_runs_out():
     callback = validation([1, 3, 2, 3, 9], patience=2)
     run([callback], 3)
-    assert callback.best == {"bleu": 3, "step": 2, "without_progress": 1}
+    assert callback.best == {"bleu": 3, "perplexity": 2.0, "step": 2, "without_progress": 1}
     assert not callback.is_out_of_patience
     callback.on_train_batch_end(3, {})
     assert callback.is_out_of_patience
+
+
+def test_at_a_tie_the_lower_perplexity_is_better():
+    callback = validation(
+        [(0.0, math.inf), (0.0, 9.0), (0.0, 8.0), (0.0, 8.0), (0.0, math.nan), (0.1, 9.0)], patience=3
+    )
+    run([callback], 5)
+    assert callback.best == {"bleu": 0.0, "perplexity": 8.0, "step": 3, "without_progress": 2}
+    callback.on_train_batch_end(5, {})
+    assert callback.is_best_now and callback.best["perplexity"] == 9.0
+
+
+def test_a_best_without_a_perplexity_is_one_of_an_older_checkpoint():
+    state = {"best": {"bleu": 3, "step": 1, "without_progress": 1}, "judged_on": "these"}
+    callback = Validation(1, Judge([3, 2]), Quiet(), 1, 2, state=state)
+    callback.set_model(model())
+    callback.on_train_batch_end(0, {})
+    assert callback.is_best_now and callback.best["perplexity"] == 2.0
 
 
 def test_workers_go_by_the_bleu_that_they_agree_on():
     callback = Validation(0, Judge([1, 3, 2]), Quiet(), 1, 2, agree=lambda own: 7.0)
     callback.set_model(model())
     run([callback], 3)
-    assert callback.best == {"bleu": 7.0, "step": 1, "without_progress": 2}
+    assert callback.best == {"bleu": 7.0, "perplexity": 7.0, "step": 1, "without_progress": 2}
     assert [record["bleu"] for record in callback.journal.records] == [1, 3, 2]
 
 
@@ -128,7 +151,7 @@ def test_other_sentences_are_no_comparison():
     second = Validation(1, Judge([2], judged_on="others"), said := Quiet(), 1, 1, state=first.state())
     second.set_model(model())
     second.on_train_batch_end(0, {})
-    assert second.is_best_now and second.best == {"bleu": 2, "step": 2, "without_progress": 0}
+    assert second.is_best_now and second.best == {"bleu": 2, "perplexity": 2.0, "step": 2, "without_progress": 0}
     assert "begin anew" in said.said[0]
 
 
@@ -143,7 +166,7 @@ def test_a_run_that_has_stopped_does_not_go_on_because_it_is_judged_otherwise():
     assert not more.is_out_of_patience
     more.set_model(model())
     more.on_train_batch_end(0, {})
-    assert more.best == {"bleu": 1, "step": 3, "without_progress": 0}  # the first by this judge
+    assert more.best == {"bleu": 1, "perplexity": 2.0, "step": 3, "without_progress": 0}  # the first by this judge
 
 
 def test_checkpoints_come_by_steps_and_at_the_end_and_where_the_bleu_is_best():

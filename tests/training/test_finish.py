@@ -44,6 +44,13 @@ def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch
     assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
 
 
+def test_without_a_test_set_there_is_no_report_of_one(tmp_path):
+    for name in ("report.html", "report.json"):
+        (tmp_path / name).write_text("of a test set that it had")
+    run = SimpleNamespace(data=SimpleNamespace(test_text=[]), workdir=Workdir(tmp_path))
+    assert finish._test(run) is None and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_candidate_whose_loss_is_no_number_wins_no_tie(order):
     nothing = Verdict(float("nan"), float("nan"), 0.0, ()).record()

@@ -75,13 +75,16 @@ def test_the_finished_model_has_the_weights_that_its_metadata_names(finished_run
         np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
 
 
-def test_a_run_without_progress_stops_early_and_is_finished(tmp_path):
+def test_a_run_without_progress_stops_early_and_is_finished(tmp_path, capsys):
     config = configuration(**{"train.valid_steps": 1, "train.patience": 2, "train.learning_rate_scale": 1e-9})
     result = train(config, tmp_path)
     assert result.exit_code == 0
     assert result.step == 3  # the best at 1, then two without progress
     assert (tmp_path / "model.keras").exists()
     assert train(config, tmp_path).step == 3  # again: there is nothing left to do
+    capsys.readouterr()
+    assert train(config.replace(train=dict(steps=12)), tmp_path).step == 3
+    assert "had stopped by train.patience=2" in capsys.readouterr().out
 
 
 def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
@@ -113,6 +116,8 @@ def test_languages_can_have_a_vocabulary_each(tmp_path):
     translator = Translator.load(tmp_path)
     assert translator.tokenizers.source.model_hash != translator.tokenizers.target.model_hash
     assert len(translator.translate(["the dog sleeps"])) == 1
+    with pytest.raises(ConfigError, match="data.reverse: False -> True"):
+        load_origin(tmp_path, config.replace(data=dict(reverse=True)))
     with pytest.raises(ConfigError, match="one vocabulary for both"):
         configuration(**{"data.shared_vocab": "false"})
 

@@ -37,7 +37,10 @@ def test_before_the_first_checkpoint_a_mistake_can_be_mended(tmp_path):
     assert workdir.load_config() == changed
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "source.model", "target.model", "log.jsonl", "config.json"])
+OTHERS = ["tokenizer.model", "source.model", "target.model", "log.jsonl", "config.json", "model.json", "report.html"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_a_folder_of_something_else_is_left_as_it_is(tmp_path, name):
     (tmp_path / name).write_text('{"architectures": ["MarianMTModel"]}')
     with pytest.raises(WorkdirError, match="another --workdir|not a configuration"):

@@ -146,8 +146,17 @@ def test_inputs_that_do_not_fit_are_refused(client):
     with pytest.raises(ServingError) as caught:
         client.predict({"txt": ["a"]})
     assert caught.value.code == "INVALID_ARGUMENT"
-    with pytest.raises((TypeError, ValueError)):
-        client.predict({"temperature": ["warm"], "seed": [1]}, "sample")
+    for inputs, signature in (
+        ({"temperature": ["warm"], "seed": [1]}, "sample"),
+        ({"temperature": [1], "seed": [2**63]}, "sample"),
+        ({"ids": [[2**40 + 5]]}, "ids"),  # as a message it would be 5
+        ({"ids": [[1, 2], [3]]}, "ids"),
+        ({"ids": [["1"]]}, "ids"),
+        ({"text": [None]}, "serving_default"),
+    ):
+        with pytest.raises(ServingError, match="input '(temperature|seed|ids|text)'") as caught:
+            client.predict(inputs, signature)
+        assert caught.value.code == "INVALID_ARGUMENT"
 
 
 def test_a_server_that_comes_up_late_is_waited_for(service):

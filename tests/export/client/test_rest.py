@@ -85,6 +85,29 @@ def test_a_label_stands_in_the_path(server, label, path):
     assert server.asked[0][0] == f"/v1/models/demo/labels/{path}:predict"
 
 
+def test_the_name_of_the_model_is_no_part_of_the_path(server):
+    server.script = [OK]
+    with RestClient(server.url, "de?m/o") as client:
+        client.predict({"text": ["a"]})
+    assert server.asked[0][0] == "/v1/models/de%3Fm%2Fo:predict"
+
+
+@pytest.mark.parametrize("content", [{"status": "ok"}, {}])
+def test_json_of_somebody_else_is_an_error(server, client, content):
+    server.script = [(200, {}, content)] * 2
+    for ask in (lambda: client.predict({"text": ["a"]}), client.status):
+        with pytest.raises(ServingError, match="does not answer as TensorFlow Serving") as caught:
+            ask()
+        assert caught.value.code == "INTERNAL"
+
+
+def test_an_answer_that_stops_behind_its_headers_is_too_late(server):
+    server.script = [(200, {"Content-Length": "99"}, b"{")]
+    with RestClient(server.url, "demo", timeout=0.3, retries=0) as client, pytest.raises(ServingError) as caught:
+        client.predict({"text": ["a"]})
+    assert caught.value.code == "DEADLINE_EXCEEDED"
+
+
 def test_the_name_of_a_single_output_is_looked_up_once(server, client):
     outputs = {"signature_def": {"align": {"outputs": {"weights": {}}}}}
     metadata = (200, {}, {"metadata": {"signature_def": outputs}})
