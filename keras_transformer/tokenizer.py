@@ -145,7 +145,12 @@ class Tokenizer:
 
     def ids(self, pieces: Iterable[str]) -> list[int]:
         """The id of each written form: what `pieces` was made of."""
-        return [self._processor.piece_to_id(piece) for piece in pieces]
+        pieces = list(pieces)
+        ids = [self._processor.piece_to_id(piece) for piece in pieces]
+        unknown = self._processor.id_to_piece(UNK_ID)
+        if strangers := [piece for piece, id_ in zip(pieces, ids, strict=True) if id_ == UNK_ID and piece != unknown]:
+            raise ValueError(f"Expected pieces of this vocabulary. Received: {strangers[0]!r}.")
+        return ids
 
     def graph_tokenizer(self) -> "GraphTokenizer":
         """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys living ones."""

@@ -24,7 +24,7 @@ from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DecodeConfi
 from keras_transformer.decoding import length_penalty
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
-from keras_transformer.tokenizer import EOS_ID, PAD_ID, Tokenizer, Tokenizers
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together, by the square
@@ -270,9 +270,21 @@ class Translator:
         """The ids of the texts, or of their pieces; what is too long is cut, the end of sentence kept."""
         encoded = tokenizer.encode([text if isinstance(text, str) else "" for text in texts])
         encoded = [
-            ids if isinstance(text, str) else tokenizer.ids(text) for ids, text in zip(encoded, texts, strict=True)
+            ids if isinstance(text, str) else _ids(tokenizer, text) for ids, text in zip(encoded, texts, strict=True)
         ]
-        return [ids if len(ids) <= limit else _cut(ids, limit, text) for ids, text in zip(encoded, texts, strict=True)]
+        return [
+            ids if len(ids) <= limit else self._cut(ids, limit, text) for ids, text in zip(encoded, texts, strict=True)
+        ]
+
+    def _cut(self, ids, limit, text):
+        c = self.decode
+        names = {
+            c.max_input_length: "decode.max_input_length",
+            c.max_input_length + c.extra_length: "decode.max_input_length + decode.extra_length",
+        }
+        name = names.get(limit, "model.max_positions")
+        log.warning("Read %d of %d pieces (%s) of: %.60r", limit, len(ids), name, text)
+        return [*ids[: limit - 1], EOS_ID]
 
     # --- ids to ids
 
@@ -319,9 +331,12 @@ def _integers(values):
     return values.astype(np.int64)
 
 
-def _cut(ids, limit, text):
-    log.warning("Read %d of %d pieces (decode.max_input_length) of: %.60r", limit, len(ids), text)
-    return [*ids[: limit - 1], EOS_ID]
+def _ids(tokenizer, pieces):
+    """Of the pieces of a translation, which has neither padding nor a begin of sentence, and nothing behind its end."""
+    ids = tokenizer.ids(pieces)
+    if PAD_ID in ids or BOS_ID in ids or EOS_ID in ids[:-1]:
+        raise ValueError(f"Expected the pieces of a translation. Received: {pieces!r:.80}.")
+    return ids
 
 
 def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:

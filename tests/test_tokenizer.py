@@ -77,7 +77,9 @@ class TestTraining:
         for tokenizer in trained.values():
             ids = list(range(tokenizer.vocab_size))
             assert tokenizer.ids(tokenizer.pieces(ids)) == ids
-            assert tokenizer.ids(["no such piece"]) == [UNK_ID]
+            assert tokenizer.ids(["<unk>"]) == [UNK_ID]
+            with pytest.raises(ValueError, match="pieces of this vocabulary. Received: 'no such piece'"):
+                tokenizer.ids(["a", "no such piece"])
 
     @pytest.mark.parametrize("kind", ["bpe", "unigram"])
     def test_a_small_corpus_gives_fewer_pieces_and_does_not_fail(self, kind):

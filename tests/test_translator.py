@@ -170,7 +170,16 @@ def test_an_alignment_names_what_its_maps_are_about(translator):
 def test_what_is_too_long_is_cut_and_said(finished_run, caplog):
     translator = Translator.load(finished_run, max_input_length=17)
     assert len(translator.translate(["the dog sees the cat " * 1000, "Anna sleeps."])) == 2
-    assert "Read 17 of" in caplog.text and len(caplog.records) == 1
+    [said] = [record.getMessage() for record in caplog.records if record.name == "keras_transformer.translator"]
+    assert said.startswith("Read 17 of 8001 pieces (decode.max_input_length) of: 'the dog")
+    translator.score(["Anna sleeps."], ["Anna schläft " * 100])
+    assert "(decode.max_input_length + decode.extra_length) of" in caplog.text  # a target may be as long
+
+
+@pytest.mark.parametrize("pieces", [["no such piece"], ["<pad>", "</s>"], ["<s>"], ["</s>", "</s>"]])
+def test_pieces_that_no_translation_has_are_refused(translator, pieces):
+    with pytest.raises(ValueError, match="Expected (the )?pieces of"):
+        translator.score(["Anna sleeps."], [pieces])
 
 
 @pytest.mark.parametrize("texts", ["one string", b"bytes", [1, 2], [None], ["a", b"b"]])

@@ -80,7 +80,9 @@ class KeptPanels:
 
     def _cut_again(self, layers):
         cuts = [Cut.of(layer.kernel) for layer in layers]
-        if None in cuts and layers not in self._panels:
+        if None in cuts:
+            if layers in self._panels:  # by LoRA; what else was traced has the kernel that was there
+                raise ValueError("A kernel is no variable any more since it was searched with. Make a new Translator.")
             return
         self._cuts[layers] = None  # for whoever comes after an interruption
         panels = xla_panels(layers)
@@ -89,7 +91,7 @@ class KeptPanels:
         else:
             for variable, array in zip(self._panels[layers], panels, strict=True):
                 variable.assign(array)
-        self._cuts[layers] = None if None in cuts else cuts
+        self._cuts[layers] = cuts
 
 
 def read(handle, dtype):
