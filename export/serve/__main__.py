@@ -68,7 +68,7 @@ def _parser():
 
 def _name(text):
     if not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"must have letters, digits, . _ and - alone. Received: {text!r}")
+        raise argparse.ArgumentTypeError(f"must be letters, digits, . _ and -, the first no sign. Received: {text!r}")
     return text
 
 

@@ -10,6 +10,7 @@ pytest.importorskip("matplotlib", reason="pictures need the extra plots")
 from keras_transformer.__main__ import main
 from keras_transformer.model import AttentionMaps
 from keras_transformer.translator import Alignment, Translator
+from tests.integration.runs import ROOT
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_another_name_is_refused_and_the_file_is_left_alone(finished_run, tmp_pa
         (["attention"], "needs a sentence"),
         (["attention", "--source", "a", "--layer", "9"], "must be between 1 and"),
         (["curve", "--workdir", "/nowhere"], "config.json"),
-        (["schedule", "--workdir", "examples/tatoeba_en_de/model"], "it was packed"),
+        (["schedule", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "it was packed"),
     ],
 )
 def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, capsys):
