@@ -20,6 +20,9 @@ from tests.devices import part
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONG = "integration/", "training/", "test_inference", "test_translator", "test_module"  # files of tests
+
+
 def pytest_addoption(parser):
     parser.addoption("--gpu", action="store_true", help="on the first GPU, what is not for CPUs alone; else on the CPU")
 
@@ -30,7 +33,8 @@ def pytest_cmdline_main(config):
     is_worker, one_file = hasattr(config, "workerinput"), len(config.args) == 1 and ".py" in config.args[0]
     undecided = config.getoption("numprocesses", 1) is None  # 1: pytest-xdist is not there
     if undecided and not (is_worker or one_file or config.getoption("gpu")):
-        vars(config.option).update(numprocesses="auto", maxprocesses=4, dist="loadfile")  # files have fixtures
+        dealt = dict(dist="loadfile", loadscopereorder=False)  # files have fixtures; in the order of the items
+        vars(config.option).update(numprocesses="auto", maxprocesses=4, **dealt)
 
 
 def pytest_configure(config):
@@ -48,6 +52,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):  # those that take minutes first, so that no process works alone at the end
+        items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
     marker, reason = ("cpu", "is for CPUs") if config.getoption("gpu") else ("gpu", "needs a GPU: pytest --gpu")
     for item in items:
         if item.get_closest_marker(marker):

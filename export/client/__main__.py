@@ -14,7 +14,7 @@ import sys
 
 from export.client.rows import BATCH_SIZE, TIMEOUT, ServingError
 from export.options import positive_integer, positive_seconds
-from keras_transformer_cli import interruption_ends
+from keras_transformer_cli import interruption_ends, without_notes
 
 
 def main(arguments=None) -> int:
@@ -83,7 +83,7 @@ def _run(options):
             raise OSError(f"{name} is closed: lines are read from standard input and written to standard output.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with interruption_ends():
+    with interruption_ends(), without_notes():
         client = _client(options)
     with client:
         _translate(client, options)

@@ -60,7 +60,10 @@ class RestClient(Client):
 
     def status(self) -> list[VersionStatus]:
         found = self._answer("GET", "", "model_version_status")
-        return [VersionStatus(int(each["version"]), each["state"], each["status"]["error_message"]) for each in found]
+        try:
+            return [VersionStatus(int(one["version"]), one["state"], one["status"]["error_message"]) for one in found]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._foreign(f"model_version_status: {found!r}") from error
 
     def close(self):
         self._session.close()
@@ -76,16 +79,24 @@ class RestClient(Client):
     def _single_output(self, signature):
         """The name of the only output of a signature, which the answer leaves out."""
         if signature not in self._output_names:
-            signatures = self._answer("GET", "/metadata", "metadata")["signature_def"]["signature_def"]
-            self._output_names = {name: list(each.get("outputs", {})) for name, each in signatures.items()}
+            metadata = self._answer("GET", "/metadata", "metadata")
+            try:
+                signatures = metadata["signature_def"]["signature_def"]
+                self._output_names = {name: list(one.get("outputs", {})) for name, one in signatures.items()}
+            except (AttributeError, KeyError, TypeError) as error:
+                raise self._foreign(f"metadata: {metadata!r}") from error
         return self._output_names[signature][0]
 
     def _answer(self, method, what, name, body=None):
         """What the answer has under this name."""
         content = self._ask(method, what, body)
         if name not in content:  # JSON, of somebody else
-            raise ServingError("INTERNAL", f"{self._model_url} does not answer as TensorFlow Serving: no {name!r}")
+            raise self._foreign(f"no {name!r}")
         return content[name]
+
+    def _foreign(self, what):
+        message = f"{self._model_url} does not answer as TensorFlow Serving: {what}"
+        return ServingError("INTERNAL", message[:400])
 
     def _ask(self, method, what, body=None):
         url = self._model_url + self._path + what

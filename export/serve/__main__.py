@@ -7,6 +7,7 @@ when the requests under way are answered.
 
 import argparse
 import contextlib
+import functools
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from export.options import positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
-from keras_transformer_cli import interruption_ends
+from keras_transformer_cli import interruption_ends, without_notes
 
 
 def main(arguments=None) -> int:
@@ -103,9 +104,7 @@ def _server(folder, name, limits):
     executor = ThreadPoolExecutor(settings.num_threads, thread_name_prefix="batch")
 
     def load(path):
-        from export.serve.servable import Servable  # in a thread: this imports TensorFlow's protos
-
-        return Servable(path, executor, settings)
+        return _servable()(path, executor, settings)
 
     versions = Versions(name, folder, load, _report, lambda: serving_files.labels(folder))
     config = uvicorn.Config(
@@ -120,6 +119,14 @@ def _server(folder, name, limits):
         timeout_graceful_shutdown=int(limits.timeout) + 1,
     )
     return uvicorn.Server(config)
+
+
+@functools.cache
+def _servable():
+    """Imported in a thread, for TensorFlow takes seconds, in which the server answers already."""
+    with without_notes():
+        from export.serve.servable import Servable
+    return Servable
 
 
 def _terminate(*_):

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 - the operations of the tokenizers
 
 from export.contents import meta_graph
 from export.serve import RequestError
 from export.serve.batching import Arrays, Batcher, BatchSettings
 from export.serve.tensors import Spec
+from keras_transformer.gpu import multiply_in_float32
 
 PREDICT = "tensorflow/serving/predict"  # the method of a signature that takes and gives tensors
 
@@ -32,16 +35,11 @@ class Servable:
     """
 
     def __init__(self, folder: Path, executor: Executor, settings: BatchSettings):
-        import tensorflow as tf  # here, because it takes seconds, in which a server should answer already
-        import tensorflow_text  # noqa: F401 - the operations of the tokenizers
-
-        from keras_transformer.gpu import multiply_in_float32
-
         multiply_in_float32()
         self.version = int(folder.name)
         self.signature_defs = dict(meta_graph(folder).signature_def)
         self.signatures = {
-            name: Signature(_specs(tf, signature.inputs), _specs(tf, signature.outputs))
+            name: Signature(_specs(signature.inputs), _specs(signature.outputs))
             for name, signature in self.signature_defs.items()
             if signature.method_name == PREDICT
         }
@@ -61,8 +59,6 @@ class Servable:
         return await self._batchers[name].submit(inputs)
 
     def _caller(self, name):
-        import tensorflow as tf
-
         function = self._loaded.signatures[name]
         dtypes = {key: tf.as_dtype(info.dtype) for key, info in self.signature_defs[name].inputs.items()}
 
@@ -78,7 +74,7 @@ class Servable:
         return call
 
 
-def _specs(tf, infos):
+def _specs(infos):
     return {
         name: Spec(
             np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),

@@ -101,6 +101,27 @@ def test_json_of_somebody_else_is_an_error(server, client, content):
         assert caught.value.code == "INTERNAL"
 
 
+@pytest.mark.parametrize("status", [None, [{}], [{"version": "one", "state": "", "status": {"error_message": ""}}]])
+def test_a_status_of_somebody_else_is_an_error(server, client, status):
+    server.script = [(200, {}, {"model_version_status": status})]
+    with pytest.raises(ServingError, match="does not answer as TensorFlow Serving: model_version_status"):
+        client.status()
+
+
+@pytest.mark.parametrize("outputs", [{"translation": None}, {"translation": "a"}, {"translation": ["a", "b"]}])
+def test_outputs_that_are_no_rows_are_an_error(server, client, outputs):
+    server.script = [(200, {}, {"outputs": outputs})]
+    with pytest.raises(ServingError, match="the answer to 1 rows has other sizes"):
+        client.predict({"text": ["a"]})
+
+
+@pytest.mark.parametrize("metadata", [None, {"signature_def": []}, {"signature_def": {"signature_def": {"a": 1}}}])
+def test_metadata_of_somebody_else_is_an_error(server, client, metadata):
+    server.script = [(200, {}, {"outputs": None}), (200, {}, {"metadata": metadata})]
+    with pytest.raises(ServingError, match="does not answer as TensorFlow Serving: metadata"):
+        client.predict({"text": ["a"]})
+
+
 def test_an_answer_that_stops_behind_its_headers_is_too_late(server):
     server.script = [(200, {"Content-Length": "99"}, b"{")]
     with RestClient(server.url, "demo", timeout=0.3, retries=0) as client, pytest.raises(ServingError) as caught:
