@@ -1,5 +1,6 @@
 """Installs both packages, keras_transformer and export, and the console command keras-transformer."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -11,9 +12,11 @@ extras = {
 }
 tests = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "pyyaml>=6", "ruff>=0.6"]
 
+package = Path("keras_transformer", "__init__.py")  # which setup must not import: it needs what is to be installed
+
 setup(
     name="keras-transformer",
-    version="0.1.0",
+    version=re.search(r'^__version__ = "(.+)"', package.read_text(encoding="utf-8"), re.MULTILINE)[1],
     description="'Attention Is All You Need' for Keras 3 on TensorFlow, from text files to a translation service",
     long_description=Path("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -22,7 +25,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*", "export", "export.*"]),
     py_modules=["keras_transformer_cli"],
-    package_data={"export": ["serving/*"]},
+    package_data={"export": ["templates/*"]},
     install_requires=[
         "tensorflow==2.21.*",
         "tensorflow-text==2.21.*",  # its minor version must be TensorFlow's

@@ -17,9 +17,9 @@ from keras_transformer_cli import interruption_ends, without_notes
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
 with interruption_ends(), without_notes():
     from keras_transformer.commands import train
-    from keras_transformer.commands.ending import ended
+    from keras_transformer.commands.exit_codes import exit_code_of
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     train.add_arguments(parser)
-    sys.exit(ended(train.run, parser.parse_args()))
+    sys.exit(exit_code_of(train.run, parser.parse_args()))

@@ -15,7 +15,6 @@ which no piece comes, has the translation "" with score 0. Nothing is compiled w
 but for `translate_xla`.
 """
 
-import dataclasses
 from functools import partial
 
 import tensorflow as tf
@@ -28,19 +27,8 @@ from keras_transformer.translator import Translator
 
 BLANK = r"[\t-\r\x1c-\x20\x{85}\pZ]*"  # the characters of Python's str.isspace
 BROKEN_END = r"\x{FFFD}{1,3}\z"  # what cutting a character of four bytes leaves, once it has been replaced
+MAX_INPUT_BYTES = 4096  # of a text
 XLA_LENGTHS = 32  # translate_xla is compiled for inputs of so many pieces, and of twice, three times ... so many
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What one sentence may cost; the rest is cut off. `DecodeConfig` has the limits in pieces."""
-
-    max_input_bytes: int = 4096
-
-    def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
-            if not 1 <= value <= MAX_INTEGER:
-                raise ValueError(f"`{name}` must be at least 1 and at most {MAX_INTEGER}. Received: {name}={value}.")
 
 
 class ServingTranslator(tf.Module):
@@ -48,15 +36,20 @@ class ServingTranslator(tf.Module):
 
     Args:
         translator: the `Translator`; it must outlive this module, which uses its weights.
-        limits: the `Limits`.
+        max_input_bytes: of a text; what is longer is cut. `DecodeConfig` has the limits in pieces.
         xla: whether there is a signature that XLA compiles.
     """
 
-    def __init__(self, translator: Translator, limits: Limits | None = None, *, xla: bool = False):
+    def __init__(self, translator: Translator, *, max_input_bytes: int = MAX_INPUT_BYTES, xla: bool = False):
         super().__init__()
+        if not 1 <= max_input_bytes <= MAX_INTEGER:
+            raise ValueError(
+                f"`max_input_bytes` must be at least 1 and at most {MAX_INTEGER}. "
+                f"Received: max_input_bytes={max_input_bytes}."
+            )
         # A Translator is nothing that TensorFlow tracks. To track its Keras model would save every weight twice.
         self._translator = translator
-        self._limits, self._xla = limits or Limits(), xla
+        self.max_input_bytes, self._xla = max_input_bytes, xla
         self.weights = [variable.value for variable in translator.model.weights]
         tokenizers = translator.tokenizers
         self.source_tokenizer = tokenizers.source.graph_tokenizer()
@@ -88,7 +81,7 @@ class ServingTranslator(tf.Module):
         """The limits that hold, in tokens and bytes, end of sentence included."""
         model, decode = self._translator.model, self._translator.decode
         return {
-            **dataclasses.asdict(self._limits),
+            "max_input_bytes": self.max_input_bytes,
             "max_input_tokens": inference.longest_input(model, decode),
             "max_output_tokens": inference.longest_output(model, decode),
             "extra_length": decode.extra_length,  # of the output, sentence by sentence
@@ -181,8 +174,8 @@ class ServingTranslator(tf.Module):
 
     def _clean(self, text):
         """Valid UTF-8 of at most `max_input_bytes` bytes read. (B,) -> (B,)"""
-        too_long = tf.strings.length(text) > self._limits.max_input_bytes
-        text = tf.strings.substr(text, 0, self._limits.max_input_bytes)
+        too_long = tf.strings.length(text) > self.max_input_bytes
+        text = tf.strings.substr(text, 0, self.max_input_bytes)
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
         return tf.where(too_long, tf.strings.regex_replace(text, BROKEN_END, ""), text)
 

@@ -36,28 +36,28 @@ def export_saved_model(
 
     Args:
         version: A positive integer; without it the one after the last in `to`.
-        max_input_bytes: Of a sentence; see `export.module.Limits`, which has the default.
+        max_input_bytes: Of a sentence; see `ServingTranslator`; its default without it.
         xla: Adds the signature `translate_xla`, for servers that allow XLA.
         **decode: Fields of the run's `DecodeConfig` that are to be different.
     """
     import tensorflow as tf  # here, because it takes seconds and --help should not
 
-    from export.module import Limits, ServingTranslator
+    from export.module import ServingTranslator
     from keras_transformer.translator import Translator
 
     workdir, to = Path(workdir), Path(to)
-    limits = Limits() if max_input_bytes is None else Limits(max_input_bytes=max_input_bytes)
+    limit = {} if max_input_bytes is None else {"max_input_bytes": max_input_bytes}
     serving_files.check(to)
     version = free_version(to, version)
     with tf.device("CPU"):  # where the check runs
         translator = Translator.load(workdir, **decode)
-    served = ServingTranslator(translator, limits, xla=xla)
+    served = ServingTranslator(translator, xla=xla, **limit)
 
     def make(folder):
         write(served, folder)
         warmup.write(folder)
         metadata.write(folder, workdir, translator, served.limits())
-        compare(folder, translator, check_sentences(workdir, translator.tokenizers.source), limits.max_input_bytes)
+        compare(folder, translator, check_sentences(workdir, translator.tokenizers.source), served.max_input_bytes)
 
     try:
         path = publish(to, version, make)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from export.versions import NAME, ExportError, name_of, versions
 
-TEMPLATES = Path(__file__).with_name("serving")
+TEMPLATES = Path(__file__).with_name("templates")
 MODELS = "models.config"
 HEADER = """\
 # Renewed by every export, which keeps what was changed here, comments excepted. The server looks every 10 seconds.

@@ -17,12 +17,15 @@ if _keras.backend.backend() != "tensorflow":
     )
 
 from keras_transformer.config import Config, ConfigError, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from keras_transformer.data.batches import shifted
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import NegativeLogLikelihood, Perplexity, TokenAccuracy
 from keras_transformer.model import Transformer
 from keras_transformer.presets import PRESETS, preset
 from keras_transformer.recipes import load_recipe
 from keras_transformer.schedule import TransformerSchedule
+from keras_transformer.tokenizer import Tokenizer, Tokenizers
+from keras_transformer.translator import Translator, pad
 
 __version__ = "0.1.0"
 
@@ -37,9 +40,14 @@ __all__ = [
     "Perplexity",
     "SmoothedCrossEntropy",
     "TokenAccuracy",
+    "Tokenizer",
+    "Tokenizers",
     "TrainConfig",
     "Transformer",
     "TransformerSchedule",
+    "Translator",
     "load_recipe",
+    "pad",
     "preset",
+    "shifted",
 ]

@@ -1,13 +1,13 @@
 """python -m keras_transformer COMMAND, also installed as the console command keras-transformer.
 
-Exit codes: see commands/ending.py.
+Exit codes: see commands/exit_codes.py.
 """
 
 import argparse
 import sys
 
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
-from keras_transformer.commands.ending import ended
+from keras_transformer.commands.exit_codes import exit_code_of
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),
@@ -27,7 +27,7 @@ def main(arguments=None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
-    return ended(options.run, options)
+    return exit_code_of(options.run, options)
 
 
 if __name__ == "__main__":

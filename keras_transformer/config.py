@@ -119,6 +119,8 @@ class _Section:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(_Section):
+    """The network: the hyper-parameters of Table 3. Every default is the paper's base model."""
+
     num_encoder_layers: int = 6  # N, Table 3
     num_decoder_layers: int = 6  # N, Table 3
     d_model: int = 512  # width of every sub-layer's output
@@ -133,9 +135,8 @@ class ModelConfig(_Section):
     norm_epsilon: float = 1e-6  # the paper is silent; its reference implementation has 1e-6
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # learned: row (E) of Table 3
     max_positions: int = 512  # rows of the learned table; sinusoids have no limit
-    tied_embeddings: Literal["all", "target", "none"] = (
-        "all"  # all: source, target and softmax share one matrix, Section 3.4
-    )
+    # all: source, target and softmax share one matrix, Section 3.4; target: target and softmax; none: three matrices
+    tied_embeddings: Literal["all", "target", "none"] = "all"
     scoring: Literal["scaled_dot_product", "dot_product", "additive"] = "scaled_dot_product"  # Section 3.2.1
     neighbourhood: int | None = None  # r of Table 1: self-attention sees only the r positions centred on its own
 
@@ -166,21 +167,21 @@ MAX_ALPHA = 6.0  # with it the length penalty of the longest search is still a f
 MAX_BEAMS = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
-Corpus = str | tuple[str | tuple[str, ...], ...]
+TextSource = str | tuple[str | tuple[str, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(_Section):
-    train: Corpus = "demo"
-    valid: Corpus | None = None  # None: the built-in split of demo and TFDS; for files, `valid_pairs` taken from train
-    test: Corpus | None = None  # None: the built-in split of demo and TFDS; nothing for files
+    """Which text is read, and how it is cleaned, cut into pieces and batched."""
+
+    train: TextSource = "demo"
+    valid: TextSource | None = None  # None: the built-in split of demo and TFDS; of files, `valid_pairs` of train
+    test: TextSource | None = None  # None: the built-in split of demo and TFDS; nothing for files
     reverse: bool = False  # translate from the second side to the first
     max_pairs: int | None = None  # read no more than the first so many pairs of train
     valid_pairs: int = 1000  # pairs held out of train where no valid set is given, but no more than one in twenty
     tokenizer: Literal["bpe", "unigram"] = "bpe"  # the SentencePiece model
-    vocab_size: int = (
-        37_000  # Section 5.1: shared, about 37,000; the most that is asked for, a small corpus gives fewer
-    )
+    vocab_size: int = 37_000  # Section 5.1: shared, about 37,000; the most that is asked for, few lines give fewer
     shared_vocab: bool = True  # one vocabulary for both languages
     character_coverage: float = 1.0  # share of the running characters that have a piece; less for a very noisy corpus
     tokenizer_pairs: int = 1_000_000  # at most so many pairs, drawn evenly from train, train the tokenizer
@@ -208,13 +209,15 @@ class DataConfig(_Section):
                 self.require(len(corpus) == 2 and all(corpus), name, "a pair: [source file(s), target file(s)]")
 
     @property
-    def scoring(self) -> dict[str, Any]:
+    def score_options(self) -> dict[str, Any]:
         """How translations are scored: options of `evaluation.score`."""
         return {"lowercase": self.lowercase, "tokenize": self.bleu_tokenizer}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(_Section):
+    """The optimisation, and everything around it: precision, devices, checkpoints, validation."""
+
     start_from: str | None = None  # folder of a finished run whose weights and tokenizers this one begins with
     steps: int = 100_000  # optimizer updates; Section 5.2: base 100,000, big 300,000
     # The most positions a side of one update over all replicas and micro-batches, padding included. Section 5.1 has
@@ -269,6 +272,8 @@ class TrainConfig(_Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodeConfig(_Section):
+    """The search for a translation: beam search, and what sampling draws from."""
+
     beam_width: int = 4  # Section 6.1
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
     extra_length: int = 50  # output limit: input length + 50, Section 6.1
@@ -294,6 +299,8 @@ class DecodeConfig(_Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(_Section):
+    """The whole configuration of a run; `config.json` of its workdir holds `to_dict()`."""
+
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()

@@ -12,21 +12,23 @@
 sacreBLEU counts, so every figure has its signature; `bootstrap.py` makes the intervals.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import platform
+import re
 import time
-import typing
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer import report
 from keras_transformer.bootstrap import Counts, count, middle
-from keras_transformer.suspicion import Example, suspicion
+from keras_transformer.suspicion import suspicion
 
 TOKENIZE = BLEU.TOKENIZER_DEFAULT  # 13a
 NUM_BOOTSTRAP, SEED = 1000, 12345  # resamples, and where their numbers come from: as sacreBLEU has them
@@ -91,6 +93,18 @@ class About:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Example:
+    """One sentence to look at."""
+
+    line: int  # from 1
+    chrf: float
+    source: str
+    hypothesis: str
+    reference: str
+    reason: str = ""  # why it is suspicious: "empty", "copied" or "repeated"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Everything about one output; makes its own report."""
 
@@ -107,10 +121,6 @@ class Evaluation:
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2)
-
-    @classmethod
-    def from_json(cls, text: str) -> typing.Self:
-        return _restore(cls, json.loads(text))
 
 
 def score(
@@ -291,8 +301,16 @@ def _hardware():
     import tensorflow as tf  # which the translator has loaded
 
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
-    processor = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-    return ", ".join([processor, *(gpu.get("device_name", "GPU") for gpu in gpus), platform.system()])
+    names = [f"{processor()}, {os.cpu_count()} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
+    return ", ".join([*names, platform.system()])
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    with contextlib.suppress(OSError):  # Linux alone has it, and Python does not look there
+        if found := re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def _examples(sources, hypotheses, references, lowercase):
@@ -330,13 +348,3 @@ def _check_lines(**outputs):
         raise ValueError(f"Line i of each belongs together, so there must be equally many. Received: {received}.")
     if not any(counts.values()):
         raise ValueError(f"There must be at least one sentence to score. Received: no {' and no '.join(counts)}.")
-
-
-def _restore(kind, value):
-    """The inverse of `dataclasses.asdict` after JSON: objects become dataclasses again, lists tuples."""
-    if dataclasses.is_dataclass(kind):
-        kinds = typing.get_type_hints(kind)
-        return kind(**{name: _restore(kinds[name], item) for name, item in value.items()})
-    if isinstance(value, list):
-        return tuple(_restore((typing.get_args(kind) or (None,))[0], item) for item in value)
-    return value

@@ -24,6 +24,8 @@ from keras_transformer.decoding import (
     generate,
     sampler,
 )
+from keras_transformer.fast_products import search_products
+from keras_transformer.layers.products import GRAPH_FEW_ROWS
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -88,7 +90,7 @@ def token_log_probs(model, source_ids, labels):
         ids = tf.pad(ids, [[0, num_slices * rows - batch], [0, 0]], constant_values=PAD_ID)
         return tf.reshape(ids, (num_slices, rows, tf.shape(ids)[1]))
 
-    slices = sliced(not_empty(source_ids)), sliced(labels)
+    slices = sliced(source_ids), sliced(labels)
     log_probs = tf.map_fn(
         lambda ids: _slice_log_probs(model, *ids), slices, fn_output_signature=tf.float32, parallel_iterations=1
     )
@@ -172,7 +174,7 @@ def _steps(model, loop, panels, longest_given):
     """The step functions of a beam search, and what room they have. -> Steps"""
     many, few = (partial(_step, model, loop, few=few, panels=panels) for few in (False, True))
     if loop == "graph":
-        return Steps(many, few, model.few_rows, Room(model.grow), first_apart=True)
+        return Steps(many, few, GRAPH_FEW_ROWS, Room(model.grow), first_apart=True)
     if loop == "xla":
         return Steps(many, few, room=Room(model.grow, first_steps=longest_given * 3 // 2 + 8))  # most end before
     return Steps(many, many)
@@ -180,4 +182,4 @@ def _steps(model, loop, panels, longest_given):
 
 def _step(model, loop, few=False, panels=None):
     """The model as the step function of a search, with what is made once before its loop. -> StepFn"""
-    return partial(model.step, products=model.products(loop, few, panels))
+    return partial(model.step, products=search_products(model, loop, few, panels))

@@ -24,13 +24,12 @@ from keras import ops
 from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
-from keras_transformer.layers.cache import KINDS, KVCache
-from keras_transformer.layers.dense import Dense, LayerNormalization
+from keras_transformer.layers.cache import KVCache, kind_for
+from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
-from keras_transformer.layers.kept_panels import KeptPanels
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.products import GRAPH_FEW_ROWS, use_products, xla_products
+from keras_transformer.layers.products import use_products
 from keras_transformer.presets import preset
 
 
@@ -64,10 +63,24 @@ class Transformer(keras.Model):
     Args:
         vocab_size: number of target ids (and of source ids, if `source_vocab_size` is not given).
         source_vocab_size: number of source ids, where the languages have vocabularies apart.
-        **hyperparameters: fields of `ModelConfig`.
-    """
+        name, dtype, trainable: as of every Keras layer; `dtype` may be "mixed_bfloat16".
+        num_encoder_layers, num_decoder_layers: N, 6 each.
+        d_model: width of every sub-layer's output, 512.
+        d_ff: inner width of the feed-forward networks, 2048.
+        num_heads: h, 8.
+        d_k, d_v: widths of a head's keys and values; `d_model / num_heads`.
+        dropout: P_drop, 0.1.
+        norm: "post", the paper's, or "pre".
+        tied_embeddings: "all", "target" or "none".
+        **hyperparameters: the fields of `ModelConfig`, which are those named above and some more, with their defaults.
 
-    few_rows = GRAPH_FEW_ROWS  # a search of no more rows in a graph has the products for few
+    Call arguments:
+        inputs: the pair of integer tensors `source_ids` (B, S) and `target_ids` (B, T), filled up with 0.
+        training: whether dropout is on.
+
+    Returns:
+        The logits of the next piece at every target position, (B, T, V), float32.
+    """
 
     def __init__(self, vocab_size, source_vocab_size=None, *, name=None, dtype=None, trainable=True, **hyperparameters):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
@@ -171,9 +184,8 @@ class Transformer(keras.Model):
 
         `loop` says who runs the steps: "graph" a graph without XLA, "xla" a program of XLA's, "any" works everywhere.
         """
-        _check_loop(loop)
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
-        kind, widths = KINDS[loop], (c.key_width, c.value_width)
+        kind, widths = kind_for(loop), (c.key_width, c.value_width)
         past = tuple(kind.start(batch, c.num_heads, slots, widths, self.compute_dtype) for _ in self.decoder)
         projected = tuple(kind.of(part) for part in self._project(memory))
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
@@ -185,47 +197,10 @@ class Transformer(keras.Model):
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
-    def products(self, loop, few=False, panels=None):
-        """How layers multiply and attend fastest in the steps of a loop, to be made once before it. -> {layer: product}
-
-        `few` are for a loop with few rows in a graph; XLA's choose by themselves. Theirs are cut unless `panels`, the
-        model's `KeptPanels`, has them.
-        """
-        _check_loop(loop)
-        vocabulary = self.output_embedding
-        if loop == "any":
-            return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
-        if loop == "graph":
-            products = {vocabulary: vocabulary.graph_product() if few else vocabulary.turned_product()}
-            for block in self.decoder:
-                products |= block.graph_products(few)
-            return products
-        products = {}
-        for layers in self._groups_of_step():
-            products |= xla_products(layers, panels and panels.of(layers))
-        return products
-
-    def factor_products(self, left_out):
-        """How layers multiply in a training step that makes the gradients of kernels after the backward pass.
-
-        `left_out` is the list where the backward pass notes them (layers/gradients.py). -> {layer: product}
-        """
-        layers = [self.output_embedding, *(layer for layer in self._flatten_layers() if isinstance(layer, Dense))]
-        trainable = {id(variable) for variable in self.trainable_variables}
-        return {layer: layer.factor_product(left_out) for layer in layers if id(layer.kernel) in trainable}
-
-    def keep_panels(self):
-        """For who searches by XLA again and again; the weights may change meanwhile. -> KeptPanels"""
-        return KeptPanels(self._groups_of_step())
-
-    def _groups_of_step(self):
-        """The layers that a step goes through, in groups of those that multiply the same rows."""
-        return [(self.output_embedding,), *(layers for block in self.decoder for layers in block.groups_of_step())]
-
     def step(self, ids, index, cache, products=None):
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache
 
-        `products` are those of the loop that the step is part of, if any.
+        `products` are those of the loop that the step is part of, if any; see `fast_products.py`.
         """
         index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
@@ -308,8 +283,3 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
-
-
-def _check_loop(loop):
-    if loop not in KINDS:
-        raise ValueError(f"`loop` must be one of {', '.join(map(repr, KINDS))}. Received: loop={loop!r}.")

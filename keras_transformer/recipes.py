@@ -12,12 +12,13 @@
 Precedence: dataclass default < preset < recipe < `--set section.field=value`.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.config import Config, ConfigError, Corpus, DecodeConfig
+from keras_transformer.config import Config, ConfigError, DecodeConfig, TextSource
 from keras_transformer.presets import preset
 
 CORPORA = ("train", "valid", "test")  # the fields of [data] that hold paths
@@ -50,22 +51,22 @@ def _without_none(values):
 
 
 def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`values` with its paths, which are relative to `folder`, made absolute."""
+    """`values` with its paths, which are relative to `folder`, made absolute; ~ is the home folder."""
     found = dict(values)
     if isinstance(data := values.get("data"), Mapping):
         found["data"] = {**data, **{name: locate(data[name], folder) for name in CORPORA if name in data}}
     if isinstance(train := values.get("train"), Mapping) and isinstance(run := train.get("start_from"), str):
-        found["train"] = {**train, "start_from": str(folder / run)}
+        found["train"] = {**train, "start_from": str(folder / os.path.expanduser(run))}
     return found
 
 
-def locate(corpus: Corpus, folder: Path) -> Corpus:
+def locate(corpus: TextSource, folder: Path) -> TextSource:
     """`corpus` with its relative paths put below `folder`; names of built-in corpora stay as they are."""
     if isinstance(corpus, list | tuple):
         return tuple(locate(part, folder) for part in corpus)
     if not isinstance(corpus, str) or corpus == "demo" or corpus.startswith("tfds:"):
         return corpus
-    return str(folder / corpus)
+    return str(folder / os.path.expanduser(corpus))
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:

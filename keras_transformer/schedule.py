@@ -42,11 +42,6 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
             return rate
         return rate * ops.clip((self.steps + 1 - step) / self.cooldown_steps, 0.0, 1.0)
 
-    @property
-    def peak(self):
-        """The highest rate, at step `warmup_steps`, if that is before the cooldown."""
-        return self.scale * (self.d_model * self.warmup_steps) ** -0.5
-
     def get_config(self):
         return {
             "d_model": self.d_model,

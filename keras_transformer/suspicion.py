@@ -1,21 +1,7 @@
 """Outputs that cannot be right, whatever they mean: empty, copied from the source, or going round in circles."""
 
-import dataclasses
-
 NUM_WORDS = 10  # the longest loop that is looked for, in words or letters
 NUM_LETTERS = 12  # letters that a loop inside of words must fill: "hahaha" is a word, "Rhabarbarbarbarbara" is a fault
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Example:
-    """One sentence to look at."""
-
-    line: int  # from 1
-    chrf: float
-    source: str
-    hypothesis: str
-    reference: str
-    reason: str = ""  # why it is suspicious: "empty", "copied" or "repeated"
 
 
 def suspicion(source, hypothesis, reference) -> str:

@@ -22,9 +22,10 @@ from keras_transformer import inference
 from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DecodeConfig
 from keras_transformer.decoding import length_penalty
+from keras_transformer.fast_products import keep_panels
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Tokenizers
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together, by the square
@@ -77,11 +78,15 @@ class Translator:
         *,
         xla: bool | None = None,
     ):
+        sizes = model.source_vocab_size, model.vocab_size
+        found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
+        if any(size > limit for size, limit in zip(found, sizes, strict=True)):
+            raise ValueError(f"`tokenizers` must have at most the model's {sizes} pieces. Received: {found}.")
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla = xla
         multiply_in_float32()
         self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
-        self._panels = model.keep_panels()  # for those that XLA compiles
+        self._panels = keep_panels(model)  # for those that XLA compiles
         self._prefix_search, self._sampling, self._scoring = (
             tf.function(function, reduce_retracing=True, autograph=False)
             for function in (self._search_with_prefix, self._sample, self._token_log_probs)
@@ -117,11 +122,6 @@ class Translator:
     def decode(self) -> DecodeConfig:
         """The rules of the search; other ones need another translator."""
         return self._decode
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of what is read; `tokenizers` has both, which mostly are one."""
-        return self.tokenizers.source
 
     # --- what can be asked
 

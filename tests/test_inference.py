@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_transformer import Transformer, inference
 from keras_transformer.config import DecodeConfig
+from keras_transformer.fast_products import keep_panels
 from keras_transformer.layers import products
 from keras_transformer.layers.products import by_graph_panels
 
@@ -179,7 +180,7 @@ def test_a_graph_may_hold_its_source_ids(model, source_ids, loop):
 @pytest.mark.parametrize("large", [1, products.LARGE])
 def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids, large):
     monkeypatch.setattr(products, "LARGE", large)
-    panels, source_ids = model.keep_panels(), source_ids[:2]
+    panels, source_ids = keep_panels(model), source_ids[:2]
     panels.refresh()
     plain = inference.search(model, source_ids, DECODE, num_hypotheses=3)
     for cutting in ("to_panels", "in_rows"):

@@ -5,9 +5,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, TransformerSchedule
-from keras_transformer.layers import products
+from keras_transformer.fast_products import search_products
 from keras_transformer.layers.attention import record_attention
-from keras_transformer.layers.cache import FewRowsKVCache
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies, token_weights
 from tests.small import (
@@ -78,7 +77,7 @@ def test_steps_in_a_while_loop_equal_teacher_forcing(name, loop, compiled):
     def run(source_ids, target_ids):
         steps = tf.shape(target_ids)[1]
         cache = model.start_cache(*model.encode(source_ids), max_length=T, loop=loop)
-        ways = model.products(loop)
+        ways = search_products(model, loop)
         logits = tf.zeros((steps, tf.shape(target_ids)[0], 1, V))
 
         def body(t, cache, logits):
@@ -141,46 +140,9 @@ def test_a_cache_may_grow(rng, loop, compiled):
     np.testing.assert_allclose(found(loop, False), run("any", True), atol=1e-5)
 
 
-@pytest.mark.parametrize("is_large", [False, True])
-def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
-    monkeypatch.setattr(products, "LARGE", 1 if is_large else 10**9)
-    monkeypatch.setattr(products, "GRAPH_LARGE", 1)
-    model, made = small_model(d_ff=131), []  # more than one panel
-    vocabulary, everywhere = model.output_embedding, 8 * SMALL["num_decoder_layers"] + 1
-    for name in ("by_panels", "by_rows", "by_graph_panels"):
-        original = getattr(products, name)
-        monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
-
-    def step(ids, loop, few=False):
-        cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
-        return model.step(ids, 0, cache, model.products(loop, few))[0]
-
-    ids = tf.constant([[BOS] * W])
-    expected = step(ids, "any")
-    for loop, few, expected_products in (
-        ("any", False, []),
-        ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_rows"] * is_large),
-        ("graph", False, []),
-        ("graph", True, ["by_graph_panels"]),
-    ):
-        made.clear()
-        found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-        assert made == expected_products
-    attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
-    of_many, of_few = model.products("graph"), model.products("graph", few=True)
-    assert {layer: of_few[layer] for layer in of_few.keys() - of_many.keys()} == dict.fromkeys(
-        attentions, FewRowsKVCache
-    )
-    assert len(of_many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
-    assert list(model.products("any")) == [vocabulary] * is_large  # on the left
-
-
 def test_an_unknown_loop_is_refused():
     with pytest.raises(ValueError, match="`loop` must be one of 'any', 'graph', 'xla'. Received: loop='XLA'."):
         variant("post").start_cache(*variant("post").encode(sentences((S,), S)), max_length=T, loop="XLA")
-    with pytest.raises(ValueError, match="Received: loop='XLA'."):
-        variant("post").products("XLA")
 
 
 def test_steps_in_bfloat16_stay_near_teacher_forcing():

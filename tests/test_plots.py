@@ -174,7 +174,7 @@ def test_the_other_pictures(tmp_path, maps, rng):
 def test_an_open_file_will_do_and_the_picture_repeats():
     files = io.BytesIO(), io.BytesIO()
     for file in files:
-        plots.schedule({"a": [1, 2, 3], "b": [3, 2, 1]}, file)
+        plots.schedule([1, 2, 3], file)
         assert is_picture(io.BytesIO(file.getvalue()))
     assert files[0].getvalue() == files[1].getvalue()
 

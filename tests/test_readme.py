@@ -5,12 +5,15 @@ import re
 from tests.integration.runs import ROOT
 
 
-def test_the_python_of_the_readme_runs(finished_run):
+def test_the_python_of_the_readme_runs():
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    for shown, here in (('"runs/demo"', repr(str(finished_run))), ('"base"', '"tiny"')):
+    folder = "examples/tatoeba_en_de/model"
+    for shown, here in ((f'"{folder}"', repr(str(ROOT / folder))), ('"base"', '"tiny"')):
         assert code.count(shown) == 1
         code = code.replace(shown, here)
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     assert names["model"].optimizer.iterations.numpy() == 1
-    assert names["labels"][0, -1] == 3 and names["target_ids"][0, 0] == 2
+    assert 3 in names["labels"][0] and names["inputs"].target_ids[0, 0] == 2
+    assert names["maps"].cross.shape[:2] == (3, 16)
+    assert names["translator"].translate(["Anna sleeps."])[0].startswith("Anna")

@@ -65,6 +65,7 @@ def test_set_may_choose_another_preset_than_the_recipe(write):
             (("{folder}/a.en", "{folder}/b.en"), ("{folder}/a.de", "{folder}/b.de")),
         ),
         ('"/data/text.tsv"', "/data/text.tsv"),
+        ('["~/a.en", "b.de"]', ("/home/anna/a.en", "{folder}/b.de")),
         ('"demo"', "demo"),
         ('"tfds:wmt14_translate/de-en"', "tfds:wmt14_translate/de-en"),
     ],
@@ -75,6 +76,7 @@ def test_paths_are_relative_to_the_recipe_wherever_the_command_runs(write, monke
 
     path = write(f"[data]\ntrain = {value}\n")
     monkeypatch.chdir(path.parent)
+    monkeypatch.setenv("HOME", "/home/anna")
     assert load_recipe(path).data.train == fill(expected)
     assert load_recipe(Path(path.name)).data.train == fill(expected)
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data.demo import demo_pairs
+from keras_transformer.layers import masks
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Tokenizers
 
 SENTENCES = [text for pair in demo_pairs("train", 300) for text in pair]
@@ -53,6 +54,7 @@ class TestTraining:
     def test_the_special_pieces_have_the_first_ids(self, trained):
         for tokenizer in trained.values():
             assert tokenizer.pieces([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == ["<pad>", "<unk>", "<s>", "</s>"]
+        assert masks.PAD_ID == PAD_ID
 
     @pytest.mark.parametrize("kind", ["bpe", "unigram"])
     def test_long_lines_are_learned_from_too(self, kind):

@@ -118,6 +118,6 @@ def _num_rows(inputs):
 
 
 def _check_rows(answer, num_rows):
-    sizes = {name: len(values) if isinstance(values, list) else type(values).__name__ for name, values in answer.items()}
+    sizes = {name: len(rows) if isinstance(rows, list) else type(rows).__name__ for name, rows in answer.items()}
     if any(size != num_rows for size in sizes.values()):
         raise ServingError("INTERNAL", f"the answer to {num_rows} rows has other sizes: {sizes}")

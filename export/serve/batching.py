@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 class BatchSettings:
     """How much is done at once."""
 
-    max_rows: int = 32  # of a call, and so of a request: as export/serving/batching.config has it for TF Serving
+    max_rows: int = 32  # of a call, and so of a request: as export/templates/batching.config has it for TF Serving
     max_wait: float = 0.003  # seconds that a request waits for company
     max_queued_rows: int = 1024  # of a signature; more are refused
     num_threads: int = 2  # calls at a time

@@ -63,7 +63,7 @@ def evaluate(options):
     from keras_transformer import evaluation
 
     sources, references, data = _test_set(options)
-    settings = dict(data.scoring)
+    settings = dict(data.score_options)
     if options.lowercase:
         settings["lowercase"] = True
     if options.tokenize:

@@ -14,6 +14,7 @@ from pathlib import Path
 from keras_transformer.files import DAMAGED_GZIP, open_packed
 from keras_transformer.screen import warn
 
+BUFFER_LINES = 4096  # sorted by length and computed together
 MAX_LINE = 2**24  # bytes of a line that are read
 MAX_CHUNK = 2**25  # characters of the lines that are handed on together
 

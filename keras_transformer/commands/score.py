@@ -3,10 +3,9 @@
 import json
 from itertools import zip_longest
 
-from keras_transformer.commands.lines import chunks, open_output, read_lines
+from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, read_lines
 from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
 
-BUFFER_LINES = 4096
 EPILOG = """\
 Pairs come from two files, or from one with a pair a line, SOURCE TAB TARGET (standard input without any). A line of
 output is the log-probability of all pieces of the target, end of sentence included; with --json an object with the

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_transformer.commands.options import WORKDIR, add_workdir
 from keras_transformer.config import ConfigError
-from keras_transformer.recipes import load_recipe, parse_overrides
+from keras_transformer.recipes import load_recipe, parse_overrides, read_recipe
 from keras_transformer.screen import say
 
 HELP = """\
@@ -36,7 +36,17 @@ def configure(options):
     if options.recipe is None and "preset" not in changes:
         own_text = changes.get("data", {}).get("train", "demo") != "demo"
         overrides.append(f"preset={'tiny' if own_text else 'demo'}")
-    return load_recipe(options.recipe, overrides)
+    config = load_recipe(options.recipe, overrides)
+    if options.recipe is not None and config.data.train == "demo":
+        _refuse_forgotten_text(options.recipe, changes)
+    return config
+
+
+def _refuse_forgotten_text(path, changes):
+    """A recipe that names no text would train on the built-in grammar, which may take days to be seen."""
+    given = read_recipe(Path(path)), changes
+    if not any(each.get("preset") == "demo" or "train" in each.get("data", {}) for each in given):
+        raise ConfigError(f'A recipe must name its text, `train` in [data], if only "demo". Received: {path}.')
 
 
 def run(options) -> int:

@@ -5,11 +5,10 @@ import json
 import sys
 
 from export.options import positive_integer
-from keras_transformer.commands.lines import at_terminal, chunks, count_lines, open_output, read_lines
+from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, count_lines, open_output, read_lines
 from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
 
-BUFFER_LINES = 4096  # sorted by length and translated together
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long lists fewer lines are together
 
 EPILOG = """\
@@ -91,7 +90,7 @@ def _progress(options, typed):
     """Counts lines on standard error, unless a person is typing or reading there."""
     if typed or (options.output is None and sys.stdout.isatty()):
         return contextlib.nullcontext(lambda number: None)
-    from keras_transformer.data.progress import Progress
+    from keras_transformer.progress import Progress
 
     return _counting(Progress("Translating", "lines", count_lines(options.input)))
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.columns import Column, ColumnWriter
-from keras_transformer.data.progress import Progress
 from keras_transformer.data.sources import DataError, Pair
 from keras_transformer.files import sync, write_json
+from keras_transformer.progress import Progress
 from keras_transformer.tokenizer import Tokenizers
 
 FORMAT = 2  # part of the keys: with another number every store is built anew

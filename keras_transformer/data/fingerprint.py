@@ -15,7 +15,7 @@ import stat
 import time
 from pathlib import Path
 
-from keras_transformer.config import Corpus
+from keras_transformer.config import TextSource
 from keras_transformer.data import sources
 from keras_transformer.data.sources import DataError
 from keras_transformer.files import read_json, write_json
@@ -28,7 +28,7 @@ def digest(value) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def fingerprint(corpus: Corpus, split: str, hashes: "FileHashes"):
+def fingerprint(corpus: TextSource, split: str, hashes: "FileHashes"):
     """A JSON value that stands for the text of one split."""
     if corpus == "demo":
         return ["demo", split, digest(list(itertools.islice(sources.read_pairs("demo", split), 1000)))]

@@ -27,9 +27,9 @@ from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.corpus import FORMAT, Corpus, build_corpus
 from keras_transformer.data.fingerprint import FileHashes, digest, fingerprint
 from keras_transformer.data.held_out import NOTHING, HeldOut, choose_held_out
-from keras_transformer.data.progress import Progress
 from keras_transformer.data.sources import DataError, Pair, read_pairs
 from keras_transformer.files import read_json, write_json, write_text
+from keras_transformer.progress import Progress
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
 
 # The fields of `DataConfig` that each product depends on, besides the text.

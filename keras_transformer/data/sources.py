@@ -19,7 +19,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.config import Corpus, DataConfig
+from keras_transformer.config import DataConfig, TextSource
 from keras_transformer.data.demo import demo_pairs
 from keras_transformer.files import DAMAGED_GZIP, open_packed
 
@@ -33,7 +33,7 @@ class DataError(ValueError):
     """Text that cannot be used: says which file and line, what was expected, then what came."""
 
 
-def read_pairs(corpus: Corpus, split: str = "train", *, reverse: bool = False, limit: int | None = None):
+def read_pairs(corpus: TextSource, split: str = "train", *, reverse: bool = False, limit: int | None = None):
     """The pairs of `corpus` one at a time, as an iterator of (source text, target text).
 
     Args:
@@ -53,7 +53,7 @@ def read_pairs(corpus: Corpus, split: str = "train", *, reverse: bool = False, l
     return ((second, first) for first, second in pairs) if reverse else pairs
 
 
-def splits(corpus: Corpus) -> set[str]:
+def splits(corpus: TextSource) -> set[str]:
     """Which of train, valid and test `corpus` brings along; none where it is made of files."""
     if corpus == "demo":
         return set(DEMO_PAIRS)
@@ -64,12 +64,12 @@ def splits(corpus: Corpus) -> set[str]:
     return set()
 
 
-def evaluation_corpus(data: DataConfig) -> Corpus | None:
+def evaluation_corpus(data: DataConfig) -> TextSource | None:
     """Where the test set is: `data.test`, or `data.train` where that has one of its own."""
     return data.train if data.test is None and "test" in splits(data.train) else data.test
 
 
-def files(corpus: Corpus) -> list[Path]:
+def files(corpus: TextSource) -> list[Path]:
     """The files that `corpus` is made of, in order; none for TFDS and demo."""
     if isinstance(corpus, tuple | list):
         first, second = sides(corpus)
@@ -147,7 +147,7 @@ def read_lines(path: Path) -> Iterator[str]:
 # --- TFDS ---------------------------------------------------------------------------------------------------------
 
 
-class Translation(NamedTuple):
+class TfdsTranslation(NamedTuple):
     """A TFDS builder and the direction that was asked for."""
 
     name: str  # wmt14_translate/de-en
@@ -156,7 +156,7 @@ class Translation(NamedTuple):
     target: str  # en
 
 
-def tfds_translation(corpus: str) -> Translation:
+def tfds_translation(corpus: str) -> TfdsTranslation:
     """'tfds:NAME/SOURCE-TARGET' or 'tfds:NAME/CONFIG/SOURCE-TARGET' -> the builder that has the two languages."""
     tfds = import_tfds()
     path, _, direction = corpus.removeprefix("tfds:").rpartition("/")
@@ -174,7 +174,7 @@ def tfds_translation(corpus: str) -> Translation:
     languages = list(builder.info.features)
     if not {source, target} <= set(languages):
         raise DataError(f"{corpus!r} must name two languages of {name}: {', '.join(languages)}.")
-    return Translation(name, builder, source, target)
+    return TfdsTranslation(name, builder, source, target)
 
 
 def usual_config(known, source: str, target: str) -> list[str]:

@@ -15,6 +15,8 @@ from keras_transformer.decoding.constraints import forbidden, forced, within, wi
 from keras_transformer.decoding.scoring import MINUS_INFINITY, Blocks, length_penalty, log_normaliser, top_k_of_rows
 from keras_transformer.decoding.types import Hypotheses
 
+FEW = 128  # likeliest ids that are tried for `top_p` before the whole vocabulary is sorted
+
 
 class _Generation(NamedTuple):
     """A generation between two steps. Axis 0 of everything is the batch."""
@@ -119,17 +121,15 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         seeds: (B,) or a scalar for all sentences, integers.
         temperature: (B,) or a scalar; 0 (or less) takes the likeliest id.
         top_k: draw from so many likeliest ids; 0: all.
-        top_p: (B,) or a scalar; draw from the likeliest ids that together have this probability; the likeliest one
-            always counts. The Python number 1.0: all.
+        top_p: draw from the likeliest ids that together have this probability, a number; the likeliest one always
+            counts. 1.0: all.
     """
     seeds, temperature = tf.convert_to_tensor(seeds), tf.convert_to_tensor(temperature, tf.float32)
-    cut = not (isinstance(top_p, (int, float)) and top_p >= 1.0)
+    cut = top_p < 1.0
 
     def choose(logits, index):
         batch, vocab_size = tf.shape(logits)[0], logits.shape[1]
-        row_seeds, row_temperature, row_top_p = (
-            tf.broadcast_to(x, (batch,)) for x in (seeds, temperature, tf.cast(top_p, tf.float32))
-        )
+        row_seeds, row_temperature = tf.broadcast_to(seeds, (batch,)), tf.broadcast_to(temperature, (batch,))
 
         def draw(logits):
             """An index of the last axis. (B, K) -> (B,)"""
@@ -138,7 +138,7 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
             return tf.argmax(tf.where(hot[:, None], noisy, logits), axis=1, output_type=tf.int32)
 
         def draw_of(best, ids, normalisers):
-            kept = _nucleus(best, normalisers, row_top_p) if cut else best
+            kept = _nucleus(best, normalisers, top_p) if cut else best
             return tf.gather(ids, draw(kept), batch_dims=1)
 
         if top_k:
@@ -152,7 +152,7 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         blocks = Blocks.of(logits[:, None])
         normalisers = log_normaliser(blocks)[:, 0]  # (B,)
         best, _, ids = top_k_of_rows(blocks, min(FEW, vocab_size))
-        enough = tf.reduce_sum(tf.exp(best - normalisers[:, None]), axis=1) >= row_top_p  # (B,)
+        enough = tf.reduce_sum(tf.exp(best - normalisers[:, None]), axis=1) >= top_p  # (B,)
         return tf.cond(
             tf.reduce_all(enough),
             lambda: draw_of(best, ids, normalisers),
@@ -160,9 +160,6 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         )
 
     return choose
-
-
-FEW = 128
 
 
 def _tempered(logits, temperature):
@@ -177,7 +174,7 @@ def _nucleus(logits, normalisers, top_p):
     """Minus infinity behind the first ids that have the probability `top_p` together. (B, K) likeliest first, (B,)"""
     before = tf.cumsum(tf.exp(logits - normalisers[:, None]), axis=1, exclusive=True)  # of the likelier ids
     first = tf.range(logits.shape[1]) == 0
-    return tf.where(first | (before < top_p[:, None]), logits, MINUS_INFINITY)
+    return tf.where(first | (before < top_p), logits, MINUS_INFINITY)
 
 
 def _gumbel(seeds, index, size):

@@ -8,3 +8,20 @@ Shapes, as the comments at the ends of lines write them:
 A mask is boolean and explicit; True means "may attend". Its shape is (B or 1, queries or 1, keys).
 Layers call no method of a model and know no text.
 """
+
+from keras_transformer.layers.attention import MultiHeadAttention, record_attention
+from keras_transformer.layers.blocks import AddNorm, DecoderBlock, EncoderBlock
+from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
+from keras_transformer.layers.feed_forward import FeedForward
+
+__all__ = [
+    "AddNorm",
+    "DecoderBlock",
+    "EncoderBlock",
+    "FeedForward",
+    "LearnedPositions",
+    "MultiHeadAttention",
+    "TokenEmbedding",
+    "record_attention",
+    "sinusoidal_positions",
+]

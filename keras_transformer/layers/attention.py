@@ -39,7 +39,7 @@ def attention_weights(scores, mask, softmax=KVCache.softmax):
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     # Paper: minus infinity. Here: the least float32, whose exponential is 0 all the same, because a row of nothing but
     # minus infinities would be NaN.
-    lowest = tf.constant(-3.4028235e38, scores.dtype)
+    lowest = tf.constant(tf.float32.min, scores.dtype)
     # Not ops.softmax, which warns of a single key, and a sentence may have one word.
     return softmax(tf.where(mask[:, None], scores, lowest))
 
@@ -49,6 +49,8 @@ def attention(query, key, value, mask):
     cache = KVCache(key, value)
     return cache.weighted_sum(ops.cast(attention_weights(scaled_dot_product(query, cache), mask), value.dtype))
 
+
+SCORINGS = "scaled_dot_product", "dot_product", "additive"
 
 _record = contextvars.ContextVar("attention_record", default=None)
 
@@ -85,6 +87,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def __init__(self, num_heads, d_model, *, d_k, d_v, dropout=0.0, scoring="scaled_dot_product", **kwargs):
         super().__init__(**kwargs)
         self.num_heads, self.d_model, self.d_k, self.d_v = num_heads, d_model, d_k, d_v
+        if scoring not in SCORINGS:
+            raise ValueError(f"`scoring` must be one of {', '.join(SCORINGS)}. Received: scoring={scoring!r}.")
         self.scoring = scoring
         self.query = self._projection(num_heads * d_k, "query")  # W^Q of all heads
         self.key = self._projection(num_heads * d_k, "key")  # W^K
@@ -120,6 +124,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(self._merge_heads(cache.swapped(cache.weighted_sum(weights))))
 
     def call(self, query, memory, mask):
+        """(B, T, D), (B, S, D), mask -> (B, T, D)"""
         return self.attend(query, self.project(memory), mask)
 
     def compute_output_shape(self, query_shape, *_):

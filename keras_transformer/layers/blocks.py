@@ -4,7 +4,7 @@ import keras
 
 from keras_transformer.config import ModelConfig
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.cache import FewRowsKVCache, KVCache
+from keras_transformer.layers.cache import KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
@@ -25,6 +25,8 @@ class AddNorm(keras.layers.Layer):
 
     def __init__(self, d_model, *, norm, epsilon, dropout, **kwargs):
         super().__init__(**kwargs)
+        if norm not in ("post", "pre"):
+            raise ValueError(f'`norm` must be "post" or "pre". Received: norm={norm!r}.')
         self.d_model, self.norm = d_model, norm
         self.layer_norm = LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="layer_norm")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -33,9 +35,11 @@ class AddNorm(keras.layers.Layer):
         self.layer_norm.build((None, None, self.d_model))
 
     def before(self, x):
+        """What the sub-layer reads. (B, T, D) -> (B, T, D)"""
         return self.layer_norm(x) if self.norm == "pre" else x
 
     def after(self, x, sublayer_output):
+        """The residual connection. (B, T, D), (B, T, D) -> (B, T, D)"""
         x = x + self.dropout(sublayer_output)
         return self.layer_norm(x) if self.norm == "post" else x
 
@@ -84,9 +88,6 @@ class _Block(keras.layers.Layer):
         for part in self._layers:
             part.build((None, None, self.config.d_model))
 
-    def compute_output_shape(self, x_shape, *_):
-        return x_shape
-
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}
 
@@ -112,6 +113,9 @@ class EncoderBlock(_Block):
         x = self.self_attention_norm.after(x, self.self_attention(y, y, mask))
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y))
+
+    def compute_output_shape(self, x_shape, *_):
+        return x_shape
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -145,24 +149,3 @@ class DecoderBlock(_Block):
         x = self.cross_attention_norm.after(x, self.cross_attention.attend(y, memory, memory_mask))
         y = self.feed_forward_norm.before(x)
         return self.feed_forward_norm.after(x, self.feed_forward(y)), present
-
-    def groups_of_step(self):
-        """The dense layers that a step of decoding goes through, in groups of those that multiply the same rows.
-
-        These are all but the two that project the memory.
-        """
-        itself, cross, network = self.self_attention, self.cross_attention, self.feed_forward
-        yield itself.query, itself.key, itself.value
-        for layer in (itself.output_projection, cross.query, cross.output_projection, network.inner, network.outer):
-            yield (layer,)
-
-    def graph_products(self, few):
-        """How the layers multiply fastest in a graph without XLA, `few` rows or many. -> {layer: product}
-
-        What an attention has is the kind of cache as which it reads its own.
-        """
-        itself, cross = self.self_attention, self.cross_attention
-        of_attention = itself.query, itself.key, itself.value, itself.output_projection
-        layers = *of_attention, cross.query, cross.output_projection, self.feed_forward
-        products = {layer: layer.graph_product() for layer in layers}
-        return products | dict.fromkeys((itself, cross), FewRowsKVCache) if few else products

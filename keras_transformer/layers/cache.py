@@ -153,6 +153,12 @@ class FewRowsKVCache(GraphKVCache):
 KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by who runs the loop
 
 
+def kind_for(loop):
+    if loop not in KINDS:
+        raise ValueError(f"`loop` must be one of {', '.join(map(repr, KINDS))}. Received: loop={loop!r}.")
+    return KINDS[loop]
+
+
 def _one_by_one(rows, matrix, adj_y=False):
     """The product of every row with the matrix of its head. (B, H, T, N), (B, H, ., .) -> (B, H, T, .)
 

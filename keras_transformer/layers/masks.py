@@ -2,7 +2,7 @@
 
 from keras import ops
 
-PAD_ID = 0  # the id that fills up short sequences, on both sides
+PAD_ID = 0  # fills up short sequences, on both sides; also the tokenizer's, which layers do not know
 
 
 def padding_mask(ids):

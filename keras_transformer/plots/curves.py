@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from keras_transformer.plots.figure import BLUE, LINES, ORANGE, SKY, logarithmic, new_axes, new_figure, renderable, save
+from keras_transformer.plots.figure import BLUE, ORANGE, SKY, logarithmic, new_axes, new_figure, save
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -66,16 +66,11 @@ def learning_curve(records, path):
 
 
 def schedule(rates, path):
-    """Learning rates of steps 1, 2, ...: one sequence, or {name: sequence} to compare some."""
-    curves = rates if isinstance(rates, dict) else {"": rates}
+    """The learning rates of steps 1, 2, ..."""
     figure = new_figure(7, 3.8)
     axes = new_axes(figure, (1, 1, 1), "learning rate", "step")
-    for i, (name, values) in enumerate(curves.items()):
-        steps, style = np.arange(1, len(values) + 1), dict(color=LINES[i % len(LINES)], linewidth=1.8)
-        axes.plot(steps, values, label=renderable(name), **style)
+    axes.plot(np.arange(1, len(rates) + 1), rates, color=BLUE, linewidth=1.8)
     axes.set_ylim(bottom=0)
-    if any(curves):
-        axes.legend(frameon=False)
     save(figure, path)
 
 

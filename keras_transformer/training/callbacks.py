@@ -105,7 +105,7 @@ class Validation(RunCallback):
             self.journal.say(f"No better BLEU, nor perplexity at the same BLEU, in {validations}: stopping.")
 
     def _remember(self, step, bleu, perplexity):
-        best = self.best["bleu"], -(self.best.get("perplexity") or math.inf)  # which older checkpoints do not know
+        best = self.best["bleu"], -(self.best["perplexity"] or math.inf)
         if self.best["bleu"] is None or (bleu, -perplexity) > best:
             self.best = {"bleu": bleu, "perplexity": perplexity, "step": step, "without_progress": 0}
             self.is_best_now = True

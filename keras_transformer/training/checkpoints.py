@@ -40,12 +40,17 @@ class Restored(NamedTuple):
     state: dict
 
 
+def dropout_seeds(transformer):
+    """The states of the generators that dropout draws from."""
+    return [v for v in transformer.variables if "seed_generator" in v.path]
+
+
 def named_variables(trainee):
     """Every variable that the course of a run depends on, by a name that is the same in every process."""
     weights = trainee.transformer.trainable_variables
-    seeds = [v for v in trainee.transformer.variables if "seed_generator" in v.path]
     named = {f"model/{v.path}": v for v in weights}
-    named |= {f"seed/{i}": seed for i, seed in enumerate(seeds)}  # of dropout; Keras numbers their names by process
+    # Keras numbers the names of generators by process.
+    named |= {f"seed/{i}": seed for i, seed in enumerate(dropout_seeds(trainee.transformer))}
     named |= {f"optimizer/{v.path}": v for v in trainee.optimizer.variables}
     named |= {f"average/{v.path}": average for v, average in zip(weights, trainee.ema, strict=False)}
     named["counter/num_skipped"] = trainee.num_skipped

@@ -81,9 +81,9 @@ def _test(run):
             (folder / name).unlink(missing_ok=True)
         return None
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-    title, translator, scoring = f"Evaluation of {run.workdir.path}", run.judge.translator, run.config.data.scoring
+    title, translator = f"Evaluation of {run.workdir.path}", run.judge.translator
     found, _ = evaluation.evaluate_translator(
-        translator, sources, references, title=title, test_set="that of the run", **scoring
+        translator, sources, references, title=title, test_set="that of the run", **run.config.data.score_options
     )
     seconds = len(pairs) / found.about.sentences_per_second
     run.report(f"Test set, {len(pairs):,} sentences, translated in {duration(seconds)}:")

@@ -104,9 +104,12 @@ class Journal:
                 if name not in ("kind", "step") and isinstance(value, int | float):
                     tf.summary.scalar(f"{record['kind']}/{name}", value)
 
+    @contextlib.contextmanager
     def pause_clock(self):
-        """A context manager: time spent inside does not count against the speed of training."""
-        return _Pause(self)
+        """Time spent inside does not count against the speed of training."""
+        began = time.monotonic()
+        yield
+        self._window_started += time.monotonic() - began
 
     def say(self, text):
         if self.enabled:
@@ -118,17 +121,6 @@ class Journal:
 
     def _speed(self):
         return self._window_tokens / max(time.monotonic() - self._window_started, 1e-9)
-
-
-class _Pause:
-    def __init__(self, journal):
-        self.journal = journal
-
-    def __enter__(self):
-        self.began = time.monotonic()
-
-    def __exit__(self, *_):
-        self.journal._window_started += time.monotonic() - self.began
 
 
 class TrainingProgress:

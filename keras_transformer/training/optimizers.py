@@ -30,6 +30,11 @@ def make_optimizer(name, schedule):
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` for weights in float32; without `amsgrad`."""
 
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        if self.amsgrad:
+            raise ValueError("`amsgrad` must be False: keras.optimizers.Adam has it. Received: amsgrad=True.")
+
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         moments = self._momentums[index], self._velocities[index]

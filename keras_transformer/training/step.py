@@ -20,11 +20,12 @@ import tensorflow as tf
 
 from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
+from keras_transformer.fast_products import training_products
 from keras_transformer.layers.gradients import factored_gradients, multiplied
 from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
-from keras_transformer.training.checkpoints import set_weights
+from keras_transformer.training.checkpoints import dropout_seeds, set_weights
 from keras_transformer.training.optimizers import make_optimizer
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
 from keras_transformer.xla import by_xla_on_cpu
@@ -117,7 +118,7 @@ class Trainee(keras.Model):
 
     def warm_up(self, shapes):
         """Runs and so compiles forward, loss and backward for every shape, the largest first; changes nothing."""
-        seeds = [v for v in self.transformer.variables if v.dtype != "float32"]
+        seeds = dropout_seeds(self.transformer)
         before = [v.numpy() for v in seeds]
         replicas = self.distribute_strategy.num_replicas_in_sync
         for rows, source_length, target_length in sorted(shapes, key=lambda shape: -shape[0] * (shape[1] + shape[2])):
@@ -155,7 +156,7 @@ class Trainee(keras.Model):
         inputs, labels, weights = batch
         left_out = []
         with tf.GradientTape() as tape:
-            with use_products(self.transformer.factor_products(left_out) if self._leaves_out() else {}):
+            with use_products(training_products(self.transformer, left_out) if self._leaves_out() else {}):
                 logits = self.transformer(inputs, training=True)
             smoothed, nll = cross_entropies(labels, logits, self.train_config.label_smoothing)
             loss = tf.reduce_sum(smoothed * weights)

@@ -52,17 +52,17 @@ def is_chief(strategy):
 
 def barrier(strategy):
     """Waits until every worker has come here."""
-    chiefs(strategy, 0.0)
+    from_chief(strategy, 0.0)
 
 
-def chiefs(strategy, number):
-    """The chief's number, in every worker: each has come to one of its own. All have to come here."""
+def from_chief(strategy, number):
+    """The chief's value of `number`, on every worker. A collective: every worker has to call it."""
     return _sum(strategy, number, lambda replica: replica == 0)  # its first is the chief's
 
 
 def is_same(strategy, number):
-    """Whether every worker has come with the chief's number; all of them get to know. All have to come here."""
-    return _sum(strategy, float(number != chiefs(strategy, number))) == 0.0
+    """Whether `number` is the chief's on every worker, for all of them to know. A collective, too."""
+    return _sum(strategy, float(number != from_chief(strategy, number))) == 0.0
 
 
 def _sum(strategy, number, counts=lambda replica: True):

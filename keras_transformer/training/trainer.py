@@ -94,8 +94,8 @@ class Run:
         translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode, xla=False)
         texts = evenly(self.data.valid_text, self.config.train.valid_sentences)
         plan = self._plan(self.data.valid, shuffle=False)
-        smoothing, scoring = self.config.train.label_smoothing, self.config.data.scoring
-        return Judge(translator, plan, texts, label_smoothing=smoothing, scoring=scoring)
+        smoothing, options = self.config.train.label_smoothing, self.config.data.score_options
+        return Judge(translator, plan, texts, label_smoothing=smoothing, score_options=options)
 
     def warm_up(self):
         """A batch of every shape before the long run: what does not fit into memory fails in the first minute."""
@@ -137,6 +137,8 @@ class Run:
             with saving.listening():
                 self._fit(step, journal, [logging, validation, saving])
             step = saving.stopped_at or train.steps
+        elif step > train.steps:
+            self.report(f"It has more steps than train.steps={train.steps} already, and ends here.")
         elif step < train.steps:
             self.report(f"It had stopped by train.patience={train.patience}; a larger one, or none, goes on.")
         is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
@@ -174,14 +176,14 @@ class Run:
     def _resume(self, state, journal):
         step = state["step"]
         if step < self.config.train.steps:
-            self._check_parts(state.get("plan"))
+            self._check_parts(state["plan"])
         journal.restore(state["journal"], step)
         self.report(f"Resuming at step {step}.")
         self._take_changes(step)
 
     def _check_parts(self, plan):
         """A checkpoint goes on with the batches that it was made with, whatever machine that is on."""
-        if plan is not None and plan != self.plan.state():
+        if plan != self.plan.state():
             before, replicas = plan["rows_multiple"], self.strategy.num_replicas_in_sync
             raise WorkdirError(
                 f"The batches of {self.workdir.path} are made for {before} parts, replicas x train.accumulation; for "
@@ -194,7 +196,7 @@ class Run:
         """-> Logging, Validation, Checkpointing"""
         train, start = self.config.train, state["step"]
         every = train.valid_steps or max(1, train.steps // 10)
-        agree = partial(strategies.chiefs, self.strategy)
+        agree = partial(strategies.from_chief, self.strategy)
         validation = Validation(start, self.judge, journal, every, train.patience, state.get("validation"), agree)
         states = {"journal": journal, "validation": validation, "plan": self.plan}
         saving = Checkpointing(
@@ -242,7 +244,7 @@ class Run:
     def _finish(self, step, deliver):
         metadata = self.workdir.load_metadata()
         is_of_this_step = metadata is not None and metadata.get("step") == step
-        is_judged = is_of_this_step and metadata.get("judged_on", self.judged_on) == self.judged_on
+        is_judged = is_of_this_step and metadata.get("judged_on") == self.judged_on
         if not is_of_this_step or (self.has_weights and not is_judged):
             metadata = finish(self, step)
         else:
@@ -271,11 +273,11 @@ def load_origin(folder, config: Config) -> Translator:
     different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
     if origin.tokenizers.shared != config.data.shared_vocab:
         different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
-    if (lowercase := Workdir(folder).load_config().data.lowercase) != config.data.lowercase:
-        different.append(f"data.lowercase: {lowercase} -> {config.data.lowercase}")
-    reverse = Workdir(folder).load_config().data.reverse
-    if not origin.tokenizers.shared and reverse != config.data.reverse:
-        different.append(f"data.reverse: {reverse} -> {config.data.reverse}")
+    data = Workdir(folder).load_config().data
+    if data.lowercase != config.data.lowercase:
+        different.append(f"data.lowercase: {data.lowercase} -> {config.data.lowercase}")
+    if not origin.tokenizers.shared and data.reverse != config.data.reverse:
+        different.append(f"data.reverse: {data.reverse} -> {config.data.reverse}")
     if different:
         raise ConfigError(f"`train.start_from` needs a model like {folder}. Received: {', '.join(different)}.")
     return origin

@@ -43,16 +43,16 @@ class Judge:
         plan: the `BatchPlan` of the validation set.
         texts: the pairs of text that are translated.
         label_smoothing: of the loss.
-        scoring: options of `evaluation.bleu`.
+        score_options: of `evaluation.bleu`.
         num_samples: how many translations a verdict shows.
     """
 
-    def __init__(self, translator, plan, texts, *, label_smoothing, scoring=None, num_samples=3):
+    def __init__(self, translator, plan, texts, *, label_smoothing, score_options=None, num_samples=3):
         self.translator, self.plan, self.texts = translator, plan, list(texts)
         self.label_smoothing, self.num_samples = label_smoothing, num_samples
-        self.scoring = scoring or {}
+        self.score_options = score_options or {}
         # A BLEU compares only with those of the same.
-        self.judged_on = digest([self.texts, self.scoring, translator.decode.to_dict()])
+        self.judged_on = digest([self.texts, self.score_options, translator.decode.to_dict()])
 
     @staticmethod
     def weights_of(trainee):
@@ -67,7 +67,7 @@ class Judge:
         loss, nll = float(sums[0] / sums[2]), float(sums[1] / sums[2])
         sources, references = [source for source, _ in self.texts], [target for _, target in self.texts]
         translations = self.translator.translate(sources)
-        found = bleu(translations, references, **self.scoring) if references else 0.0
+        found = bleu(translations, references, **self.score_options) if references else 0.0
         shown = zip(sources, references, translations, strict=True)
         samples = tuple(Sample(*texts) for texts, _ in zip(shown, range(self.num_samples), strict=False))
         return Verdict(loss, perplexity(nll), found, samples)

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from keras_transformer import preset
+from keras_transformer import ConfigError, preset
 from keras_transformer.commands import train
-from keras_transformer.commands.ending import ended
+from keras_transformer.commands.exit_codes import exit_code_of
 from keras_transformer.training.workdir import Workdir
 
 
@@ -31,8 +31,18 @@ def test_text_of_ones_own_is_trained_with_tiny_and_found_from_any_folder(monkeyp
 def test_a_preset_or_a_recipe_is_taken_as_it_is(tmp_path):
     assert train.configure(options("--set", "preset=base")) == preset("base")
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('preset = "small"\n[train]\nsteps = 7\n')
+    recipe.write_text('preset = "small"\n[data]\ntrain = "demo"\n[train]\nsteps = 7\n')
     assert train.configure(options("--recipe", str(recipe))) == preset("small").replace(train=dict(steps=7))
+
+
+def test_a_recipe_names_its_text(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("[data]\nvocab_size = 500\n")
+    with pytest.raises(ConfigError, match=r"must name its text.*recipe\.toml"):
+        train.configure(options("--recipe", str(recipe), "--set", "data.buckets=3"))
+    for setting in ("data.train=demo", "preset=demo", "data.train=text.tsv"):
+        config = train.configure(options("--recipe", str(recipe), "--set", setting, "--set", "data.buckets=3"))
+        assert config.data.vocab_size == 500
 
 
 @pytest.mark.parametrize(
@@ -46,14 +56,14 @@ def test_a_preset_or_a_recipe_is_taken_as_it_is(tmp_path):
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys, arguments, code, message):
-    assert ended(train.run, options("--workdir", str(tmp_path / "run"), *arguments)) == code
+    assert exit_code_of(train.run, options("--workdir", str(tmp_path / "run"), *arguments)) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said
 
 
 def test_text_of_ones_own_does_not_go_where_the_demo_is(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    assert ended(train.run, options("--set", 'data.train=["a.en","a.de"]')) == 2
+    assert exit_code_of(train.run, options("--set", 'data.train=["a.en","a.de"]')) == 2
     assert "--workdir FOLDER" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 

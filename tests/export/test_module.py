@@ -10,7 +10,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tensorflow.python.framework import op_def_registry
 
 from export.contents import operations
-from export.module import Limits, ServingTranslator
+from export.module import ServingTranslator
 from export.saved_model import write
 from keras_transformer import Transformer
 from keras_transformer.config import DecodeConfig
@@ -226,7 +226,7 @@ def test_an_empty_batch_has_an_empty_answer(signatures, translator):
 
 def test_what_is_too_long_is_cut_at_a_character_and_at_a_token(translator):
     short = Translator(translator.model, translator.tokenizers, DecodeConfig(max_input_length=3))
-    served = ServingTranslator(short, Limits(max_input_bytes=7))
+    served = ServingTranslator(short, max_input_bytes=7)
     cleaned = served._clean(strings(["ääää", "aäää", "a👩👩", "äää\ufffd", b"\xff"]))
     assert decoded(cleaned.numpy()) == ["äää", "aäää", "a👩", "äää", "\ufffd"]
     ids = served._source_ids(strings(["a b c", "a"])).numpy()
@@ -265,9 +265,9 @@ def test_two_vocabularies_and_learned_positions(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [0, 2**31, 2**32 + 1])
-def test_limits_that_leave_nothing_are_refused(wrong):
+def test_limits_that_leave_nothing_are_refused(translator, wrong):
     with pytest.raises(ValueError, match=f"`max_input_bytes` must be at least 1 .* Received: max_input_bytes={wrong}"):
-        Limits(max_input_bytes=wrong)
+        ServingTranslator(translator, max_input_bytes=wrong)
 
 
 def test_the_signature_of_xla_translates_alike_and_only_it_is_compiled(translator, tmp_path):

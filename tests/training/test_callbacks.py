@@ -112,14 +112,6 @@ def test_at_a_tie_the_lower_perplexity_is_better():
     assert callback.is_best_now and callback.best["perplexity"] == 9.0
 
 
-def test_a_best_without_a_perplexity_is_one_of_an_older_checkpoint():
-    state = {"best": {"bleu": 3, "step": 1, "without_progress": 1}, "judged_on": "these"}
-    callback = Validation(1, Judge([3, 2]), Quiet(), 1, 2, state=state)
-    callback.set_model(model())
-    callback.on_train_batch_end(0, {})
-    assert callback.is_best_now and callback.best["perplexity"] == 2.0
-
-
 def test_workers_go_by_the_bleu_that_they_agree_on():
     callback = Validation(0, Judge([1, 3, 2]), Quiet(), 1, 2, agree=lambda own: 7.0)
     callback.set_model(model())

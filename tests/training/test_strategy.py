@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras_transformer import ConfigError
 from keras_transformer.training.strategy import (
     barrier,
-    chiefs,
     describe,
     distribute,
+    from_chief,
     is_chief,
     is_same,
     make_strategy,
@@ -30,7 +30,7 @@ def test_a_name_becomes_its_strategy(name, replicas):
     assert is_chief(strategy)
     assert describe(strategy) == ("GPU" if GPUS else "CPU") + (f", {replicas} replicas" if replicas > 1 else "")
     barrier(strategy)  # alone: nobody to wait for
-    assert chiefs(strategy, 0.1) == 0.1
+    assert from_chief(strategy, 0.1) == 0.1
     assert is_same(strategy, 0.1)
 
 

@@ -64,8 +64,8 @@ def test_bleu_and_samples_are_of_the_texts(judge):
 
 
 def test_what_it_judges_on_has_a_name_of_its_own(judge):
-    def name_of(texts, **scoring):
-        return Judge(judge.translator, judge.plan, texts, label_smoothing=0.1, scoring=scoring).judged_on
+    def name_of(texts, **options):
+        return Judge(judge.translator, judge.plan, texts, label_smoothing=0.1, score_options=options).judged_on
 
     names = [name_of(TEXTS), name_of(TEXTS[1:]), name_of(TEXTS, lowercase=True), name_of(TEXTS[::-1])]
     assert len(set(names)) == 4 and names[0] == judge.judged_on

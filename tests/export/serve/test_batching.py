@@ -106,7 +106,7 @@ def test_a_request_of_more_rows_than_a_call_is_wrong_as_it_is_for_tf_serving():
 
 
 def test_a_call_has_as_many_rows_as_one_of_tf_serving():
-    template = Path(batching.__file__).parents[1] / "serving" / "batching.config"
+    template = Path(batching.__file__).parents[1] / "templates" / "batching.config"
     assert f"max_batch_size {{ value: {BatchSettings().max_rows} }}" in template.read_text(encoding="utf-8")
 
 

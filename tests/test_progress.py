@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from keras_transformer.data import progress as progress_module
-from keras_transformer.data.progress import Progress
+from keras_transformer import progress as progress_module
+from keras_transformer.progress import Progress
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How a command ends, whichever door it was called by.
+"""Runs a command and turns its errors into exit codes, whichever door it was called by.
 
 0 done, 1 error, 2 unknown options or a configuration that cannot be, 130 interrupted (Ctrl-C), 141 nobody reads the
 output; training has 130 and 143 for a run that a signal has stopped. What its user can mend is said in one line,
@@ -13,7 +13,7 @@ from keras_transformer.screen import show_any_character, silence, warn
 from keras_transformer_cli import interruption_counts
 
 
-def ended(run: Callable[..., int], options) -> int:
+def exit_code_of(run: Callable[..., int], options) -> int:
     """Runs a command; returns its exit code."""
     show_any_character()
     try:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from export.versions import ExportError
 from keras_transformer import ConfigError
-from keras_transformer.commands.ending import ended
+from keras_transformer.commands.exit_codes import exit_code_of
 from keras_transformer.training.checkpoints import CheckpointError
 
 
@@ -21,7 +21,7 @@ def raising(error):
 
 
 def test_the_command_gets_its_options_and_its_exit_code_is_handed_on(capsys):
-    assert ended(lambda options: options + 1, 142) == 143
+    assert exit_code_of(lambda options: options + 1, 142) == 143
     assert capsys.readouterr() == ("", "")
 
 
@@ -39,23 +39,25 @@ def test_the_command_gets_its_options_and_its_exit_code_is_handed_on(capsys):
     ],
 )
 def test_what_its_user_can_mend_is_one_line(capsys, error, code, said):
-    assert ended(raising(error), None) == code
+    assert exit_code_of(raising(error), None) == code
     assert capsys.readouterr() == ("", f"error: {said}\n")
 
 
 def test_an_interruption_is_quiet(capsys):
-    assert ended(raising(KeyboardInterrupt()), None) == 130
+    assert exit_code_of(raising(KeyboardInterrupt()), None) == 130
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_fault_of_the_program_has_its_traceback():
     with pytest.raises(ZeroDivisionError):
-        ended(raising(ZeroDivisionError()), None)
+        exit_code_of(raising(ZeroDivisionError()), None)
 
 
 def test_a_short_output_that_nobody_reads_is_no_drama(monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # so that it is written at the end of the process
-    code = "from keras_transformer.commands.ending import ended; exit(ended(lambda _: print('a') or 0, None))"
+    code = (
+        "from keras_transformer.commands.exit_codes import exit_code_of as run; exit(run(lambda _: print('a') or 0, 0))"
+    )
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as broken:

@@ -1,0 +1,75 @@
+"""Which products the layers of a `Transformer` have where speed counts; `layers/products.py` has the ways to multiply.
+
+    search_products(model, "xla")           for `model.step`: made once, before the loop of a search
+    keep_panels(model)                      for who searches by XLA again and again
+    training_products(model, left_out)      for a compiled training step, by `use_products`
+
+All are {layer: product}; a layer that is in none multiplies plainly.
+"""
+
+from keras_transformer.layers.cache import FewRowsKVCache, kind_for
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.kept_panels import KeptPanels
+from keras_transformer.layers.products import xla_products
+
+
+def search_products(model, loop, few=False, panels=None):
+    """How layers multiply and attend fastest in the steps of a loop. -> {layer: product}
+
+    Args:
+        loop: who runs it, as of `model.start_cache`.
+        few: whether the loop has few rows, for a graph; XLA's products choose by themselves.
+        panels: the model's `KeptPanels`, or None: XLA's are cut for this loop alone.
+    """
+    kind_for(loop)  # refuses what is none
+    vocabulary = model.output_embedding
+    if loop == "any":
+        return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
+    products = {}
+    if loop == "graph":
+        products[vocabulary] = vocabulary.graph_product() if few else vocabulary.turned_product()
+        for block in model.decoder:
+            products |= _graph_products(block, few)
+        return products
+    for layers in _groups_of_step(model):
+        products |= xla_products(layers, panels and panels.of(layers))
+    return products
+
+
+def keep_panels(model):
+    """The panels of all layers that a step goes through, cut again where weights have changed. -> KeptPanels"""
+    return KeptPanels(_groups_of_step(model))
+
+
+def training_products(model, left_out):
+    """How layers multiply in a training step that makes the gradients of kernels after the backward pass.
+
+    `left_out` is the list where the backward pass notes them (layers/gradients.py). -> {layer: product}
+    """
+    layers = [model.output_embedding, *(layer for layer in model._flatten_layers() if isinstance(layer, Dense))]
+    trainable = {id(variable) for variable in model.trainable_variables}
+    return {layer: layer.factor_product(left_out) for layer in layers if id(layer.kernel) in trainable}
+
+
+def _groups_of_step(model):
+    """The layers that a step goes through, in groups of those that multiply the same rows.
+
+    These are all of the decoder's but the two that project the memory.
+    """
+    groups = [(model.output_embedding,)]
+    for block in model.decoder:
+        itself, cross, network = block.self_attention, block.cross_attention, block.feed_forward
+        groups.append((itself.query, itself.key, itself.value))
+        alone = itself.output_projection, cross.query, cross.output_projection, network.inner, network.outer
+        groups += [(layer,) for layer in alone]
+    return groups
+
+
+def _graph_products(block, few):
+    """Those of a decoder block in a graph without XLA. What an attention has is the kind of cache as which it reads
+    its own. -> {layer: product}"""
+    itself, cross = block.self_attention, block.cross_attention
+    of_attention = itself.query, itself.key, itself.value, itself.output_projection
+    layers = *of_attention, cross.query, cross.output_projection, block.feed_forward
+    products = {layer: layer.graph_product() for layer in layers}
+    return products | dict.fromkeys((itself, cross), FewRowsKVCache) if few else products

@@ -1,0 +1,70 @@
+"""Which products a loop gets. That they change nothing is tested where searches and gradients are."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.fast_products import keep_panels, search_products, training_products
+from keras_transformer.layers import products
+from keras_transformer.layers.cache import FewRowsKVCache
+from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
+    monkeypatch.setattr(products, "LARGE", 1 if is_large else 10**9)
+    monkeypatch.setattr(products, "GRAPH_LARGE", 1)
+    model, made = small_model(d_ff=131), []  # more than one panel
+    vocabulary, everywhere = model.output_embedding, 8 * SMALL["num_decoder_layers"] + 1
+    for name in ("by_panels", "by_rows", "by_graph_panels"):
+        original = getattr(products, name)
+        monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
+
+    def step(ids, loop, few=False):
+        cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
+        return model.step(ids, 0, cache, search_products(model, loop, few))[0]
+
+    ids = tf.constant([[BOS] * W])
+    expected = step(ids, "any")
+    for loop, few, expected_products in (
+        ("any", False, []),
+        ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_rows"] * is_large),
+        ("graph", False, []),
+        ("graph", True, ["by_graph_panels"]),
+    ):
+        made.clear()
+        found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert made == expected_products
+    attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
+    of_many, of_few = search_products(model, "graph"), search_products(model, "graph", few=True)
+    assert {layer: of_few[layer] for layer in of_few.keys() - of_many.keys()} == dict.fromkeys(
+        attentions, FewRowsKVCache
+    )
+    assert len(of_many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
+    assert list(search_products(model, "any")) == [vocabulary] * is_large  # on the left
+
+
+def test_an_unknown_loop_is_refused():
+    with pytest.raises(ValueError, match="Received: loop='XLA'."):
+        search_products(variant("post"), "XLA")
+
+
+def test_kept_panels_are_those_of_the_layers_that_a_step_goes_through():
+    model = small_model()
+    panels = keep_panels(model)
+    panels.refresh()
+    step = search_products(model, "xla", panels=panels)
+    memory = {layer for block in model.decoder for layer in (block.cross_attention.key, block.cross_attention.value)}
+    assert len(step) == 8 * SMALL["num_decoder_layers"] + 1 and not memory & step.keys()
+    assert all(panels.of((layer,)) for block in model.decoder for layer in (block.feed_forward.inner,))
+
+
+def test_what_is_not_trained_has_no_product_of_training():
+    model = small_model()
+    everything = training_products(model, [])
+    model.decoder[0].feed_forward.trainable = False
+    kept = training_products(model, [])
+    network = model.decoder[0].feed_forward
+    assert everything.keys() - kept.keys() == {network.inner, network.outer}
+    assert model.output_embedding in kept
