@@ -16,7 +16,7 @@ import works
 
 from keras_transformer import Transformer
 from keras_transformer.config import TrainConfig
-from keras_transformer.data.batches import Batch, Inputs
+from keras_transformer.data.batches import shifted
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import distribute, make_strategy
@@ -24,14 +24,9 @@ from keras_transformer.training.strategy import distribute, make_strategy
 NUM_BATCHES = 8  # that are there in memory and come again and again
 
 
-def batch(source_ids, labels):
-    target_ids = np.pad(labels, [[0, 0], [1, 0]], constant_values=2)[:, :-1]  # 2 begins a sentence
-    return Batch(Inputs(source_ids, target_ids), labels, np.ones(labels.shape, np.float32))
-
-
 def dataset(work):
     """The batches of the work without end."""
-    batches = [batch(*pair) for pair in works.pairs(work, NUM_BATCHES, works.MODELS[work.model]["vocab_size"])]
+    batches = [shifted(*pair) for pair in works.pairs(work, NUM_BATCHES, works.MODELS[work.model]["vocab_size"])]
     stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *batches)
     return tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)
 

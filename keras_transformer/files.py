@@ -1,4 +1,4 @@
-"""Files that are whole whenever they are there: written aside, flushed to the disk, renamed. And packed ones."""
+"""Atomic writing: a file is written aside, flushed to the disk and renamed, so it is whole or not there. And gzip."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""What TensorFlow is told where there is a GPU, so that what holds on a CPU holds there. Without one, nothing.
+"""Settings that make a GPU compute as a CPU does; without a GPU they do nothing.
 
 Both are for the whole process, and for what it compiles and runs from then on.
 """

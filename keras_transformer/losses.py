@@ -18,7 +18,7 @@ def cross_entropies(labels, logits, label_smoothing):
     """
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     labels = ops.cast(labels, "int32")
-    labels = ops.where(labels < 0, labels + ops.shape(logits)[-1], labels)  # whoever ignores -1 by a weight of 0
+    labels = ops.where(labels < 0, labels + ops.shape(logits)[-1], labels)  # -1, as Keras users mark what has weight 0
 
     @with_gradient
     def losses(logits):

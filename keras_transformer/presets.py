@@ -8,7 +8,7 @@ from keras_transformer.config import Config, ConfigError, did_you_mean
 BASE = Config()
 
 # For small corpora (tens of thousands of pairs) on a small machine: network, optimizer, batches and rate of the best
-# recipe for Multi30k (docs/results.md), without its cooldown, which would refuse a run that is shorter than itself.
+# recipe for Multi30k (docs/results.md), without its cooldown: a run may not be shorter than that.
 TINY = BASE.replace(
     model=dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3, norm="pre"),
     data=dict(vocab_size=10_000),

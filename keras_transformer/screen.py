@@ -1,4 +1,4 @@
-"""What is said to whoever watches. Long work does not end because nobody does any more."""
+"""Console output. A closed terminal or pipe silences it and does not end the run."""
 
 import errno
 import io

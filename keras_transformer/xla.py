@@ -1,4 +1,4 @@
-"""What XLA is told in another way because it makes that faster: for layers, losses and decoding."""
+"""Operations rewritten so that XLA compiles them to faster code, for layers, losses and decoding."""
 
 import functools
 

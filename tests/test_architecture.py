@@ -42,8 +42,19 @@ ALLOWED = {
     "suspicion": [],
     "evaluation": ["report", "bootstrap", "suspicion"],
     # The public names; cheap to import.
-    "__init__": ["keras_transformer_cli", "config", "presets", "recipes", "schedule", "losses", "metrics", "model"]
-    + ["tokenizer", "translator", "data.batches"],
+    "__init__": [
+        "keras_transformer_cli",
+        "config",
+        "presets",
+        "recipes",
+        "schedule",
+        "losses",
+        "metrics",
+        "model",
+        "tokenizer",
+        "translator",
+        "data.batches",
+    ],
     # These may import everything that stands above them in this table, but for what is on top.
     "training": "everything above",
     "export": "everything above",

@@ -15,5 +15,5 @@ def test_the_python_of_the_readme_runs():
     exec(compile(code, "README.md", "exec"), names)
     assert names["model"].optimizer.iterations.numpy() == 1
     assert 3 in names["labels"][0] and names["inputs"].target_ids[0, 0] == 2
-    assert names["maps"].cross.shape[:2] == (3, 16)
+    assert names["maps"].cross.shape[:2] == (4, 16)
     assert names["translator"].translate(["Anna sleeps."])[0].startswith("Anna")

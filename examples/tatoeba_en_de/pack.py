@@ -41,9 +41,8 @@ def main(arguments=None):
     for path in run.path.glob("*.model"):  # one tokenizer, or two
         shutil.copy(path, folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(
-        f"{folder}: {size:,} bytes" + (f", more than the {LARGEST:,} that a repository should take" * (size > LARGEST))
-    )
+    remark = f", more than the {LARGEST:,} that a repository should take" if size > LARGEST else ""
+    print(f"{folder}: {size:,} bytes{remark}")
     return int(size > LARGEST)
 
 

@@ -1,7 +1,7 @@
 """Clients of TF Serving, and of `python -m export.serve`.
 
 with RestClient("http://127.0.0.1:8501", "demo", label="stable") as client:    # needs the package requests
-    client.translate(["the dog sees the cat ."])
+    client.translate(["Anna sleeps."])
     client.predict({"text": [...]}, "translate_nbest")         # {"translations": [[...]], "scores": [[...]]}
 
 GrpcClient("127.0.0.1:8500", "demo")                           # the same; needs tensorflow-serving-api

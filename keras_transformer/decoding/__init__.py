@@ -9,7 +9,7 @@ gets the same hypotheses alone, in any batch and at any padding.
 Shapes, as the comments at the ends of lines write them:
 
     B batch   W beam width   T max_length, the positions there is room for   P prefix length   V vocabulary
-    C candidates of a sentence   K best ids of a beam   N = B * W
+    C candidates of a sentence   K those before forbidden ids are taken out   N = B * W
 """
 
 from keras_transformer.decoding.beam import BeamSettings

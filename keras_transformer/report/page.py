@@ -25,7 +25,7 @@ def html(evaluation, pictures=None) -> str:
     """
     e, title, remark = evaluation, _text(evaluation.about.title), suspicious_remark(evaluation.suspicious)
     sections = [
-        _section("Scores" + ", with 95 % intervals" * bool(e.scores.bleu.interval), _scores(e.scores)),
+        _section("Scores, with 95 % intervals" if e.scores.bleu.interval else "Scores", _scores(e.scores)),
         _section("By length of the source", _lengths(e.by_length)),
         _section("Against another output", _differences(e.differences)),
         _section("Pictures", "".join(_picture(*item) for item in (pictures or {}).items())),
