@@ -126,7 +126,12 @@ class Translator:
     # --- what can be asked
 
     def translate(self, texts: Iterable[str]) -> list[str]:
-        """The best translation of every text, in order. A text of which no piece comes is translated as ""."""
+        """The best translation of every text, in order. A blank text is translated as "".
+
+        Args:
+            texts: strings, each translated as one sentence. What has more than `decode.max_input_length` pieces is cut,
+                and that is logged.
+        """
         return [translations[0].text for translations in self.translate_nbest(texts, num_hypotheses=1)]
 
     def translate_nbest(self, texts: Iterable[str], num_hypotheses: int) -> list[list[Translation]]:
@@ -134,6 +139,10 @@ class Translator:
 
         `score` gives them the same scores by their pieces. By their text it may not: the search can cut words otherwise
         than the tokenizer does.
+
+        Args:
+            texts: strings, as of `translate`.
+            num_hypotheses: how many are wanted; the beam is as wide at least.
         """
         search = self.searching(num_hypotheses)
         beams = max(self.decode.beam_width, num_hypotheses)
@@ -144,6 +153,10 @@ class Translator:
 
         The prefix is what the tokenizer makes of it: normalised, unknown characters as "⁇". It should end with a word:
         the translation goes on behind its last piece, and may be no likely one of a word that is cut.
+
+        Args:
+            texts: strings, as of `translate`.
+            prefixes: how the translation of each begins; "" leaves it free.
         """
         texts, prefixes = _texts(texts), _texts(prefixes)
         if len(prefixes) != len(texts):
@@ -196,7 +209,12 @@ class Translator:
         return found
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
-        """The attention weights of every layer and head for each pair."""
+        """The attention weights of every layer and head for each pair.
+
+        Args:
+            sources: what was translated.
+            targets: the translation of each.
+        """
         found = []
         for source, target in zip(*self._encode_pairs(sources, targets), strict=True):
             maps = inference.alignments(self.model, tf.constant(pad([source])), tf.constant(pad([target])))

@@ -298,7 +298,13 @@ def new_transformer(config: Config, tokenizers, dtype="float32"):
 def train(config: Config, workdir, deliver=lambda: None) -> Result:
     """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there.
 
-    `deliver` is called once the finished model is there, in the process that wrote it.
+    Args:
+        config: a `Config`, as of `load_recipe` or `preset`.
+        workdir: the folder; it is made where there is none.
+        deliver: called once the finished model is there, in the process that wrote it.
+
+    Returns:
+        A `Result`. Its `metadata` is None where a signal has stopped the run; the same call then goes on.
     """
     workdir = Workdir(workdir)
     try:
