@@ -25,8 +25,10 @@ def main(arguments=None) -> int:
     for name, (module, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
+        command.set_defaults(run=module.run, refuse=command.error)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # by the command, whose options the message then shows
+        options.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     return exit_code_of(options.run, options)
 
 

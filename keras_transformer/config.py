@@ -205,6 +205,7 @@ class DataConfig(_Section):
         self.require(0.98 <= self.character_coverage <= 1, "character_coverage", "at least 0.98 and at most 1")
         for name in ("train", "valid", "test"):
             corpus = getattr(self, name)
+            self.require(corpus != "", name, "text: two files, a .tsv file, tfds:... or demo")
             if isinstance(corpus, tuple):
                 self.require(len(corpus) == 2 and all(corpus), name, "a pair: [source file(s), target file(s)]")
 

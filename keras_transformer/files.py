@@ -31,7 +31,9 @@ def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
         sync(aside)
         os.replace(aside, path)
         sync(path.parent)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # of a write; it says why, and not where
+            error.filename = str(path)
         aside.unlink(missing_ok=True)
         raise
 

@@ -155,7 +155,7 @@ class Transformer(keras.Model):
         Keras tells the layers inside what `training` is, but only where the outermost `call` has it as an argument. So
         `encode` and `decode` drop nothing out where they are called by themselves.
         """
-        source_ids, target_ids = inputs
+        source_ids, target_ids = _pair(inputs)
         return self.decode(target_ids, *self.encode(source_ids))
 
     def encode(self, source_ids):
@@ -283,3 +283,10 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def _pair(inputs):
+    found = [getattr(x, "shape", None) for x in inputs] if isinstance(inputs, tuple | list) else type(inputs).__name__
+    if not (isinstance(found, list) and len(found) == 2 and all(tf.TensorShape(s).rank in (2, None) for s in found)):
+        raise ValueError(f"`inputs` must be the pair source_ids (B, S), target_ids (B, T). Received: {found}.")
+    return inputs

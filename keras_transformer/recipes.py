@@ -64,7 +64,7 @@ def locate(corpus: TextSource, folder: Path) -> TextSource:
     """`corpus` with its relative paths put below `folder`; names of built-in corpora stay as they are."""
     if isinstance(corpus, list | tuple):
         return tuple(locate(part, folder) for part in corpus)
-    if not isinstance(corpus, str) or corpus == "demo" or corpus.startswith("tfds:"):
+    if not isinstance(corpus, str) or corpus in ("", "demo") or corpus.startswith("tfds:"):
         return corpus
     return str(folder / os.path.expanduser(corpus))
 
@@ -102,5 +102,7 @@ def parse_value(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
+        if text.startswith("["):
+            raise ConfigError(f"""A list must be as in TOML, '["a.en","a.de"]'. Received: {text!r}.""") from error
         return text

@@ -48,6 +48,13 @@ def test_a_file_is_the_old_one_until_all_of_the_new_one_is_written(tmp_path, err
     assert path.read_bytes() == b"new" and [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+def test_an_error_of_writing_names_the_file(tmp_path):
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'a'}'"), replacing(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="named"), replacing(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "No space left on device", "named")
+
+
 @pytest.mark.parametrize(("number", "is_an_error"), [(errno.EINVAL, False), (errno.EIO, True)])
 def test_a_file_system_need_not_flush_the_names_of_a_folder(tmp_path, monkeypatch, number, is_an_error):
     monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(number, "refused")))

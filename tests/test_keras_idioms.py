@@ -240,6 +240,12 @@ def test_fit_evaluate_and_predict_work_with_ordinary_callbacks(tmp_path, data, k
     assert np.allclose(logits, model((source_ids, target_ids)), atol=1e-4)
 
 
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x, x, x), lambda x: {"a": x}, lambda x: (x, x[:, 0])])
+def test_what_is_no_pair_of_ids_is_refused(wrap):
+    with pytest.raises(ValueError, match=r"`inputs` must be the pair source_ids \(B, S\), target_ids \(B, T\)."):
+        small_model().predict(wrap(np.ones((2, 3), np.int32)), verbose=0)
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_fit_drops_out_and_evaluate_and_predict_do_not(data, jit_compile):
     source_ids, target_ids, labels = data
@@ -364,7 +370,7 @@ def test_another_keras_backend_fails_clearly():
 
 
 def test_importing_the_package_is_cheap():
-    heavy = ("tensorflow_datasets", "tensorflow_text", "sacrebleu", "sentencepiece", "matplotlib", "tensorflow_serving")
+    heavy = ("tensorflow_datasets", "tensorflow_text", "sacrebleu", "matplotlib", "tensorflow_serving")
     # What Keras imports itself, matplotlib where it is installed, is not ours.
     code = "import sys, keras; before = set(sys.modules); import keras_transformer; new = set(sys.modules) - before"
     process = run_python(f"{code}; print(*sorted(set({heavy!r}) & new))")

@@ -20,6 +20,14 @@ def test_no_command_is_an_error(capsys):
     assert ended.value.code == 2
 
 
+def test_an_unknown_option_shows_those_of_the_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["translate", "--foo", "bar"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "--nbest" in said and said.endswith("translate: error: unrecognized arguments: --foo bar\n")
+
+
 def test_the_exit_code_of_a_command_is_handed_on(tmp_path, capsys):
     assert main(["train", "--workdir", str(tmp_path), "--set", "model.d_model=-1"]) == 2
     assert "d_model" in capsys.readouterr().err

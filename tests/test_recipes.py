@@ -123,11 +123,17 @@ def test_a_path_given_with_set_is_relative_to_where_the_command_runs(write):
         ('preset = "tinny"\n', "Unknown preset `tinny`. Did you mean `tiny`?"),
         ("preset = 5\n", "Unknown preset `5`."),
         ("[data]\ntrain = 5\n", "`train` must be a string or a list of "),
+        ('[data]\ntrain = ""\n', "`train` must be text: two files, a .tsv file, tfds:... or demo. Received: train=''."),
     ],
 )
 def test_a_wrong_recipe_fails_with_what_was_expected_and_what_came(write, text, message):
     path = write(text)
     assert message.format(path=path) in error_of(path)
+
+
+def test_a_list_whose_quotes_a_shell_has_eaten_is_refused():
+    message = error_of(overrides=["data.train=[a.en,b.de]"])
+    assert message == """A list must be as in TOML, '["a.en","a.de"]'. Received: '[a.en,b.de]'."""
 
 
 def test_a_recipe_that_is_not_text_names_its_file(tmp_path):

@@ -30,6 +30,7 @@ def run(options) -> int:
     config, paths = source.load_config(), _chosen(source, options)
     if target.path.exists() and any(target.path.iterdir()):
         raise ValueError(f"--to must be a new or empty folder. Received: {target.path}.")
+    _check_tokenizers(source.path, paths)
     tokenizers = Tokenizers.load(source.path)
     model = new_transformer(config, tokenizers)
     set_weights(model, average_weights(paths))
@@ -37,10 +38,19 @@ def run(options) -> int:
     shutil.copy(source.config_path, target.config_path)
     tokenizers.save(target.path)
     save_model(model, target.model_path)
-    names = [path.name for path in paths]
+    names = [path.name if path.parent == source.checkpoints else str(path) for path in paths]
     write_json(target.metadata_path, {"weights": f"average of {len(paths)}", "checkpoints": names})
     print(f"{target.model_path}: average of {', '.join(names)}")
     return 0
+
+
+def _check_tokenizers(folder, paths):
+    """Weights of runs with other pieces have no mean, even where there are equally many."""
+    pieces = {path.name: path.read_bytes() for path in folder.glob("*.model")}
+    for path in paths:
+        found = {other.name: other.read_bytes() for other in path.resolve().parents[1].glob("*.model")}
+        if found and found != pieces:  # a checkpoint that lies elsewhere has none beside it
+            raise ValueError(f"Expected checkpoints of runs with the tokenizer of {folder}. Received: {path}.")
 
 
 def _chosen(workdir, options):

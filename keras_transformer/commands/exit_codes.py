@@ -38,6 +38,7 @@ def _mendable():
     from export.versions import ExportError
     from keras_transformer.training.callbacks import DivergedError
     from keras_transformer.training.checkpoints import CheckpointError
+    from keras_transformer.training.strategy import LostWorkerError
 
-    ours = CheckpointError, DivergedError, ExportError
+    ours = CheckpointError, DivergedError, ExportError, LostWorkerError
     return *ours, OSError, ValueError, ImportError, MemoryError, tf.errors.ResourceExhaustedError

@@ -5,6 +5,7 @@ What a line has beyond `MAX_LINE` bytes is left out, and that is said. A file wh
 """
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -89,7 +90,7 @@ def open_output(path, *inputs, kept=()):
             open_input(other).close()  # what cannot be read should not cost what is in `path`
     if path is not None:
         check_output(path, *inputs, *kept)
-    with contextlib.nullcontext(_standard("stdout")) if path is None else open_packed(path, "wb") as file:
+    with _named(path), contextlib.nullcontext(_standard("stdout")) if path is None else open_packed(path, "wb") as file:
 
         def write(lines: Iterable[str]):
             for line in lines:
@@ -97,6 +98,17 @@ def open_output(path, *inputs, kept=()):
             file.flush()
 
         yield write
+
+
+@contextlib.contextmanager
+def _named(path):
+    """An error that says that there is no room for more says where."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            error.filename = error.filename or path
+        raise
 
 
 def check_output(path, *inputs):

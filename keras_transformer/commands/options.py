@@ -1,10 +1,18 @@
 """Options that several commands have."""
 
+import argparse
+
 WORKDIR = "runs/demo"  # of whoever names none
 
 
 def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
-    parser.add_argument("--workdir", metavar="FOLDER", default=default, help=f"{meaning} ({WORKDIR})")
+    parser.add_argument("--workdir", metavar="FOLDER", type=_folder, default=default, help=f"{meaning} ({WORKDIR})")
+
+
+def _folder(text):
+    if not text:  # as of a variable that is not set; the current folder is .
+        raise argparse.ArgumentTypeError("must be a folder. Received: ''")
+    return text
 
 
 def add_decode(parser):

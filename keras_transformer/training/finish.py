@@ -52,8 +52,8 @@ def finish(run, step):
         "test": _test(run),
     }
     save_model(model, run.workdir.model_path)
-    write_json(run.workdir.metadata_path, metadata)
     _draw(run)
+    write_json(run.workdir.metadata_path, metadata)  # last: with it the run is finished
     return metadata
 
 

@@ -1,5 +1,7 @@
 """Where the replicas run: names of the configuration -> `tf.distribute` strategies."""
 
+import contextlib
+import json
 import os
 
 import tensorflow as tf
@@ -7,20 +9,50 @@ import tensorflow as tf
 from keras_transformer.config import ConfigError
 
 
+class LostWorkerError(RuntimeError):
+    """Another worker has ended, or cannot be reached any more."""
+
+
 def make_strategy(name):
     """auto: every GPU of this machine, or else one device. multi_worker: the cluster of TF_CONFIG."""
     if name == "multi_worker":  # before anything looks at the devices
-        if not os.environ.get("TF_CONFIG"):
-            raise ConfigError(
-                '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers '
-                "and says which one this is. Received: no TF_CONFIG."
-            )
+        _check_cluster(os.environ.get("TF_CONFIG"))
         return tf.distribute.MultiWorkerMirroredStrategy()
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.get_strategy()  # the default: everything on the first GPU, or on the CPU
+
+
+def _check_cluster(text):
+    """TensorFlow goes on alone where there are no workers, and has other errors for what is none."""
+    try:
+        given = json.loads(text or "")
+        tasks, task = given["cluster"], given["task"]
+        is_one = isinstance(tasks[task["type"]], list) and tasks[task["type"]][int(task["index"])]
+    except (IndexError, KeyError, TypeError, ValueError):
+        is_one = False
+    if not is_one:
+        raise ConfigError(
+            '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers and '
+            """says which one this is: {"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", """
+            f""""index": 0}}}}. Received: {f"TF_CONFIG={text}" if text else "no TF_CONFIG"}."""
+        )
+
+
+@contextlib.contextmanager
+def several_workers(strategy):
+    """Inside, it is said in a line that one of several workers is gone, which is an error in all others."""
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        if not has_several_workers(strategy):
+            raise
+        raise LostWorkerError(
+            "Another worker has ended, or cannot be reached any more. Start all of them again, each with the command "
+            f"it had; the run goes on from its newest checkpoint. Received: {type(error).__name__}."
+        ) from error
 
 
 def describe(strategy):

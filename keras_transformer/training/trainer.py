@@ -308,7 +308,9 @@ def train(config: Config, workdir, deliver=lambda: None) -> Result:
     """
     workdir = Workdir(workdir)
     try:
-        return Run(config, workdir).train(deliver)
+        run = Run(config, workdir)
+        with strategies.several_workers(run.strategy):
+            return run.train(deliver)
     finally:
         workdir.unlock()
 

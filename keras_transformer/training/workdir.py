@@ -146,7 +146,9 @@ class Workdir:
             if not isinstance(metadata, dict):
                 raise ValueError(f"expected a JSON object. Received: {type(metadata).__name__}.")
         except ValueError as error:
-            raise WorkdirError(f"{self.metadata_path} says nothing about a model: {error}") from error
+            raise WorkdirError(
+                f"{self.metadata_path} says nothing about a model: {error} Without the file, training writes it again."
+            ) from error
         return metadata
 
 

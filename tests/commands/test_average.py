@@ -46,6 +46,19 @@ def test_what_is_missing_is_said_and_nothing_is_written(finished_run, tmp_path, 
     assert not target.exists()
 
 
+def test_checkpoints_of_a_run_with_other_pieces_are_refused(finished_run, tmp_path, capsys):
+    last = Checkpoints(finished_run / "checkpoints", keep=1).regular()[-1]
+    (tmp_path / "other" / "checkpoints").mkdir(parents=True)
+    foreign = tmp_path / "other" / "checkpoints" / last.name
+    foreign.write_bytes(last.read_bytes())
+    arguments = ["average", "--workdir", str(finished_run), "--checkpoints", str(last), str(foreign), "--to"]
+    assert main([*arguments, str(tmp_path / "a")]) == 0  # a copy of a checkpoint alone
+    assert f"average of {last.name}, {foreign}" in capsys.readouterr().out
+    (tmp_path / "other" / "tokenizer.model").write_bytes(b"other pieces")
+    assert main([*arguments, str(tmp_path / "b")]) == 1
+    assert f"Expected checkpoints of runs with the tokenizer of {finished_run}" in capsys.readouterr().err
+
+
 def test_a_folder_that_holds_something_is_left_alone(finished_run, capsys):
     assert main(["average", "--workdir", str(finished_run), "--to", str(finished_run)]) == 1
     assert "new or empty folder" in capsys.readouterr().err

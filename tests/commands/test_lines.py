@@ -74,6 +74,12 @@ def test_what_is_written_is_one_line_each(tmp_path):
     assert path.read_bytes() == "a b\n\n? ä\n".encode()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
+def test_an_output_that_is_full_is_named():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"), open_output("/dev/full") as write:
+        write(["a"])
+
+
 def test_a_file_is_not_written_while_it_is_read(tmp_path):
     path = tmp_path / "text"
     path.write_text("precious\n")

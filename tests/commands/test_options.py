@@ -19,6 +19,12 @@ def test_the_run_of_whoever_names_none_is_the_demo():
     assert parsed().workdir == WORKDIR == "runs/demo"
 
 
+def test_a_folder_without_a_name_is_none(capsys):
+    with pytest.raises(SystemExit):
+        parsed("--workdir", "")
+    assert "argument --workdir: must be a folder. Received: ''" in capsys.readouterr().err
+
+
 def test_the_search_of_a_finished_run_can_be_changed_and_nothing_else(finished_run):
     changes = ("--set", "decode.alpha=1", "--set", "decode.beam_width=2")
     decode = load_translator(parsed("--workdir", str(finished_run), *changes)).decode

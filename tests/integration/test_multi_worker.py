@@ -107,6 +107,7 @@ def test_after_one_worker_was_killed_both_start_again_and_resume(alone, tmp_path
     except subprocess.TimeoutExpired:
         workers[0].kill()
     workers[0].wait(), workers[1].wait()
+    assert "Traceback" not in said(tmp_path) and "error: Another worker has ended" in said(tmp_path)
     workers = start_workers(tmp_path / "run", tmp_path)
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)
     assert "Resuming at step" in (tmp_path / "worker0.txt").read_text()

@@ -66,3 +66,22 @@ def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path):
     rewrite_log(workdir.log_path, records)
     finish._draw(SimpleNamespace(workdir=workdir, report=said.append))
     assert said[0].startswith("Training loss 6.00 -> 5.00")
+
+
+def test_a_run_whose_curve_cannot_be_written_is_not_finished(tmp_path, monkeypatch):
+    def full(run):
+        raise OSError(28, "No space left on device")
+
+    verdict = SimpleNamespace(record=lambda: {"bleu": 1.0, "perplexity": 2.0})
+    translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
+    judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
+    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), report=lambda text: None)
+    monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
+    for name in ("set_weights", "save_model", "_test"):
+        monkeypatch.setattr(finish, name, lambda *_: None)
+    monkeypatch.setattr(finish, "_draw", full)
+    with pytest.raises(OSError, match="No space left"):
+        finish.finish(run, 5)
+    assert not run.workdir.metadata_path.exists()
+    monkeypatch.setattr(finish, "_draw", lambda run: None)
+    assert finish.finish(run, 5)["step"] == 5 and run.workdir.metadata_path.exists()

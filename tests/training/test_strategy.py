@@ -1,5 +1,6 @@
 """Names become strategies, batches become equal parts."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from keras_transformer import ConfigError
 from keras_transformer.training.strategy import (
+    LostWorkerError,
     barrier,
     describe,
     distribute,
@@ -16,6 +18,7 @@ from keras_transformer.training.strategy import (
     is_same,
     make_strategy,
     num_local_replicas,
+    several_workers,
     worker_index,
 )
 from tests.training.batches import dataset, random_batches
@@ -48,6 +51,39 @@ def test_several_workers_need_their_cluster(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(ConfigError, match="TF_CONFIG"):
         make_strategy("multi_worker")
+
+
+CLUSTER = {"worker": ["a:1", "b:1"]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "{",
+        "null",
+        "[]",
+        "{}",
+        json.dumps({"cluster": CLUSTER}),
+        json.dumps({"cluster": {}, "task": {"type": "worker", "index": 0}}),
+        json.dumps({"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}),
+        json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}),
+        json.dumps({"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}),
+    ],
+)
+def test_a_cluster_that_is_none_is_shown(monkeypatch, given):
+    monkeypatch.setenv("TF_CONFIG", given)
+    with pytest.raises(ConfigError) as caught:
+        make_strategy("multi_worker")
+    assert str(caught.value).endswith(f'"task": {{"type": "worker", "index": 0}}}}. Received: TF_CONFIG={given}.')
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_worker_that_is_gone_is_said_to_the_others(replicas):
+    strategy = SimpleNamespace(num_replicas_in_sync=2, extended=SimpleNamespace(worker_devices=["here"] * replicas))
+    error = tf.errors.UnavailableError(None, None, "Connection reset by peer")
+    expected = (LostWorkerError, "Start all of them again") if replicas == 1 else (type(error), "reset by peer")
+    with pytest.raises(expected[0], match=expected[1]), several_workers(strategy):
+        raise error
 
 
 @pytest.mark.parametrize("jobs", [["chief", "worker", "worker"], ["worker", "worker", "worker"]])
