@@ -32,7 +32,7 @@ def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
         os.replace(aside, path)
         sync(path.parent)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # of a write; it says why, and not where
+        if isinstance(error, OSError) and error.errno and error.filename is None:  # of a write: it says not where
             error.filename = str(path)
         aside.unlink(missing_ok=True)
         raise

@@ -286,7 +286,7 @@ class Transformer(keras.Model):
 
 
 def _pair(inputs):
-    found = [getattr(x, "shape", None) for x in inputs] if isinstance(inputs, tuple | list) else type(inputs).__name__
+    found = [getattr(x, "shape", ()) for x in inputs] if isinstance(inputs, tuple | list) else type(inputs).__name__
     if not (isinstance(found, list) and len(found) == 2 and all(tf.TensorShape(s).rank in (2, None) for s in found)):
         raise ValueError(f"`inputs` must be the pair source_ids (B, S), target_ids (B, T). Received: {found}.")
     return inputs

@@ -26,10 +26,16 @@ CORPORA = ("train", "valid", "test")  # the fields of [data] that hold paths
 
 def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration of the recipe at `path` (without one: the base preset), changed by `overrides`."""
-    recipe = {} if path is None else read_recipe(Path(path))
-    changes = absolute(parse_overrides(overrides), Path.cwd())
-    name = changes.pop("preset", recipe.pop("preset", "base"))
-    return preset(name).replace(**recipe).replace(**changes)
+    return resolve({} if path is None else read_recipe(Path(path)), parse_overrides(overrides))
+
+
+def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Config:
+    """The configuration of what `read_recipe` and `parse_overrides` have found."""
+    name = changes.get("preset", recipe.get("preset", "base"))
+    config = preset(name)
+    for values in (recipe, absolute(changes, Path.cwd())):
+        config = config.replace(**{key: value for key, value in values.items() if key != "preset"})
+    return config
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -245,8 +245,12 @@ def test_one_sentence_can_be_evaluated():
 
 
 def test_the_json_of_an_evaluation_holds_all_of_it(whole):
-    assert json.loads(whole.to_json()) == json.loads(json.dumps(dataclasses.asdict(whole)))
-    assert json.loads(whole.to_json())["scores"]["bleu"]["value"] == whole.scores.bleu.value
+    found = json.loads(whole.to_json())
+    assert found.keys() == {field.name for field in dataclasses.fields(whole)}
+    assert found["scores"]["bleu"]["value"] == whole.scores.bleu.value
+    assert found["scores"]["bleu"]["interval"] == list(whole.scores.bleu.interval)
+    assert [example["line"] for example in found["worst"]] == [example.line for example in whole.worst]
+    assert [group["bleu"] for group in found["by_length"]] == [group.bleu for group in whole.by_length]
 
 
 def test_importing_scores_imports_no_network_and_no_matplotlib():

@@ -7,7 +7,6 @@ when the requests under way are answered.
 
 import argparse
 import contextlib
-import functools
 import os
 import sys
 from pathlib import Path
@@ -103,8 +102,13 @@ def _server(folder, name, limits):
     settings = BatchSettings()
     executor = ThreadPoolExecutor(settings.num_threads, thread_name_prefix="batch")
 
+    notes = contextlib.ExitStack()
+    notes.enter_context(without_notes())  # here, for it forks, and there are no threads yet
+
     def load(path):
-        return _servable()(path, executor, settings)
+        with notes:  # in a thread: importing TensorFlow takes seconds, in which the server answers already
+            from export.serve.servable import Servable
+        return Servable(path, executor, settings)
 
     versions = Versions(name, folder, load, _report, lambda: serving_files.labels(folder))
     config = uvicorn.Config(
@@ -119,14 +123,6 @@ def _server(folder, name, limits):
         timeout_graceful_shutdown=int(limits.timeout) + 1,
     )
     return uvicorn.Server(config)
-
-
-@functools.cache
-def _servable():
-    """Imported in a thread, for TensorFlow takes seconds, in which the server answers already."""
-    with without_notes():
-        from export.serve.servable import Servable
-    return Servable
 
 
 def _terminate(*_):

@@ -48,8 +48,9 @@ def _check_tokenizers(folder, paths):
     """Weights of runs with other pieces have no mean, even where there are equally many."""
     pieces = {path.name: path.read_bytes() for path in folder.glob("*.model")}
     for path in paths:
-        found = {other.name: other.read_bytes() for other in path.resolve().parents[1].glob("*.model")}
-        if found and found != pieces:  # a checkpoint that lies elsewhere has none beside it
+        checkpoints = path.resolve().parent
+        found = {other.name: other.read_bytes() for other in checkpoints.parent.glob("*.model")}
+        if found and found != pieces and checkpoints.name == "checkpoints":  # of a run, and no copy that lies elsewhere
             raise ValueError(f"Expected checkpoints of runs with the tokenizer of {folder}. Received: {path}.")
 
 

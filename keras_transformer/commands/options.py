@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
 import argparse
+import os
 
 WORKDIR = "runs/demo"  # of whoever names none
 
@@ -12,7 +13,7 @@ def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
 def _folder(text):
     if not text:  # as of a variable that is not set; the current folder is .
         raise argparse.ArgumentTypeError("must be a folder. Received: ''")
-    return text
+    return os.path.expanduser(text)  # which a shell leaves alone behind --workdir=
 
 
 def add_decode(parser):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_transformer.commands.options import WORKDIR, add_workdir
 from keras_transformer.config import ConfigError
-from keras_transformer.recipes import load_recipe, parse_overrides, read_recipe
+from keras_transformer.recipes import parse_overrides, read_recipe, resolve
 from keras_transformer.screen import say
 
 HELP = """\
@@ -31,22 +31,16 @@ def add_arguments(parser):
 
 def configure(options):
     """The configuration that is asked for. Without a recipe or a preset: `demo`, or `tiny` for text of one's own."""
-    overrides = list(options.set)
-    changes = parse_overrides(overrides)
-    if options.recipe is None and "preset" not in changes:
+    changes = parse_overrides(options.set)
+    if options.recipe is None:
         own_text = changes.get("data", {}).get("train", "demo") != "demo"
-        overrides.append(f"preset={'tiny' if own_text else 'demo'}")
-    config = load_recipe(options.recipe, overrides)
-    if options.recipe is not None and config.data.train == "demo":
-        _refuse_forgotten_text(options.recipe, changes)
+        return resolve({"preset": "tiny" if own_text else "demo"}, changes)
+    recipe = read_recipe(Path(options.recipe))
+    config = resolve(recipe, changes)
+    names_text = any("train" in given.get("data", {}) for given in (recipe, changes))
+    if not names_text and changes.get("preset", recipe.get("preset")) != "demo":  # base would learn it for days
+        raise ConfigError(f"A recipe must name its text, `train` in [data], or say demo. Received: {options.recipe}.")
     return config
-
-
-def _refuse_forgotten_text(path, changes):
-    """A recipe that names no text would train on the built-in grammar, which may take days to be seen."""
-    given = read_recipe(Path(path)), changes
-    if not any(each.get("preset") == "demo" or "train" in each.get("data", {}) for each in given):
-        raise ConfigError(f'A recipe must name its text, `train` in [data], if only "demo". Received: {path}.')
 
 
 def run(options) -> int:

@@ -29,16 +29,14 @@ def _check_cluster(text):
     """TensorFlow goes on alone where there are no workers, and has other errors for what is none."""
     try:
         given = json.loads(text or "")
-        tasks, task = given["cluster"], given["task"]
-        is_one = isinstance(tasks[task["type"]], list) and tasks[task["type"]][int(task["index"])]
-    except (IndexError, KeyError, TypeError, ValueError):
-        is_one = False
-    if not is_one:
+        task = given["task"]
+        tf.train.ClusterSpec(given["cluster"]).task_address(task["type"], int(task["index"]))
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers and '
             """says which one this is: {"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", """
             f""""index": 0}}}}. Received: {f"TF_CONFIG={text}" if text else "no TF_CONFIG"}."""
-        )
+        ) from error
 
 
 @contextlib.contextmanager
@@ -51,7 +49,7 @@ def several_workers(strategy):
             raise
         raise LostWorkerError(
             "Another worker has ended, or cannot be reached any more. Start all of them again, each with the command "
-            f"it had; the run goes on from its newest checkpoint. Received: {type(error).__name__}."
+            f"it had; the run goes on from its newest checkpoint. Received: {error.message.partition(chr(10))[0]}"
         ) from error
 
 

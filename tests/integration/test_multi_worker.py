@@ -102,11 +102,7 @@ def test_after_one_worker_was_killed_both_start_again_and_resume(alone, tmp_path
         assert workers[0].poll() is None, said(tmp_path)
         time.sleep(0.01)
     workers[1].kill()
-    try:
-        workers[0].wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        workers[0].kill()
-    workers[0].wait(), workers[1].wait()
+    workers[1].wait(), workers[0].wait(timeout=300)
     assert "Traceback" not in said(tmp_path) and "error: Another worker has ended" in said(tmp_path)
     workers = start_workers(tmp_path / "run", tmp_path)
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0], said(tmp_path)

@@ -57,7 +57,9 @@ def test_the_report_of_the_test_set_is_written_beside_the_model(finished_run):
     found = json.loads((finished_run / "report.json").read_text())
     assert found["scores"] == metadata["test"]
     page = (finished_run / "report.html").read_text()
-    assert f"{found.scores.bleu.value:.2f}" in page and "data:image/png" in page and "Attention in line" in page
+    assert (
+        f"{found['scores']['bleu']['value']:.2f}" in page and "data:image/png" in page and "Attention in line" in page
+    )
 
 
 def test_the_finished_model_has_the_weights_that_its_metadata_names(finished_run):
