@@ -126,7 +126,7 @@ class Translator:
     # --- what can be asked
 
     def translate(self, texts: Iterable[str]) -> list[str]:
-        """The best translation of every text, in order. A blank text is translated as "".
+        """The best translation of every text, in order. A text without a piece, as a blank one, gives "".
 
         Args:
             texts: strings, each translated as one sentence. What has more than `decode.max_input_length` pieces is cut,

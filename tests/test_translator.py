@@ -260,7 +260,7 @@ def ambiguous():
 def test_no_two_of_the_best_are_equal_and_none_is_lost(ambiguous):
     texts, repeated = ["a", "ab", "aaa ba", "ba ab a"], 0
     for text, found in zip(texts, ambiguous.translate_nbest(texts, 30), strict=True):
-        ids = np.array(ambiguous.tokenizer.encode([text]), np.int32)
+        ids = np.array(ambiguous.tokenizers.source.encode([text]), np.int32)
         (rows,), (scores,), _, (lengths,) = map(np.asarray, ambiguous.searching(30)(ids))
         cuts = ambiguous.tokenizer.decode([row[:length].tolist() for row, length in zip(rows, lengths, strict=True)])
         assert [one.text for one in found] == list(dict.fromkeys(cuts))
@@ -285,7 +285,7 @@ def test_targets_are_texts_or_lists_of_pieces(translator, targets):
 
 @pytest.mark.parametrize("text", ["", " \u00a0\t", "\u200b", "\ufeff", "\u0001"])
 def test_nothing_is_made_of_a_text_of_which_no_piece_comes(translator, text):
-    assert translator.tokenizer.encode([text]) == [[EOS_ID]]
+    assert translator.tokenizers.source.encode([text]) == [[EOS_ID]]
     assert translator.translate([text, "Anna sleeps."])[0] == ""
     assert translator.translate_nbest([text], 2) == [[("", 0.0, 0.0, [])]]
     assert translator.sample([text], 1) == [("", 0.0, 0.0, [])]

@@ -57,6 +57,13 @@ def test_the_start_says_where_and_that_it_is_for_trying_out(process):
     assert process.lines[0].endswith("/v1/models/demo, for trying out; production is TF Serving\n")
 
 
+def test_tensorflow_notes_nothing_between(process):
+    assert [line.split(" after ")[0].strip() for line in process.lines[1:3]] == [
+        "loading version 1",
+        "version 1 is available",
+    ]
+
+
 def test_rows_and_columns_are_answered_as_the_model_does(url, signatures):
     expected = signatures["serving_default"](text=["the dog", ""])
     translations = [text.decode() for text in expected["translation"]]
