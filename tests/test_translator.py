@@ -262,7 +262,9 @@ def test_no_two_of_the_best_are_equal_and_none_is_lost(ambiguous):
     for text, found in zip(texts, ambiguous.translate_nbest(texts, 30), strict=True):
         ids = np.array(ambiguous.tokenizers.source.encode([text]), np.int32)
         (rows,), (scores,), _, (lengths,) = map(np.asarray, ambiguous.searching(30)(ids))
-        cuts = ambiguous.tokenizer.decode([row[:length].tolist() for row, length in zip(rows, lengths, strict=True)])
+        cuts = ambiguous.tokenizers.source.decode(
+            [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
+        )
         assert [one.text for one in found] == list(dict.fromkeys(cuts))
         assert [one.score for one in found] == pytest.approx([scores[cuts.index(one.text)] for one in found], abs=1e-5)
         repeated += len(cuts) - len(found)
