@@ -1,6 +1,6 @@
 """The console command keras-transformer, and what every command here does before it imports TensorFlow.
 
-It stands outside of the package because importing anything of that takes seconds, in which somebody may press Ctrl-C.
+It stands outside of the package, because importing anything from that takes seconds, in which Ctrl-C may be pressed.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ NOTES = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog() is 
 
 
 def main() -> int:
-    # Of training also warnings are shown: why there is no GPU, for example.
+    # In training, warnings are shown too: why there is no GPU, for example.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1" if sys.argv[1:2] == ["train"] else "3")
     with interruption_ends(), without_notes():
         from keras_transformer.__main__ import main
@@ -23,10 +23,10 @@ def main() -> int:
 
 @contextlib.contextmanager
 def without_notes():
-    """What native code notes on standard error while it is being imported is left out; warnings and errors are not.
+    """Leaves out what native code notes on standard error while it is being imported; warnings and errors remain.
 
-    TensorFlow writes such notes whatever level it is given. A process of its own reads them, from which nothing is lost
-    when the import crashes.
+    TensorFlow writes such notes whatever level it is given. They are read by a process of its own, so that nothing is
+    lost when the import crashes.
     """
     if sys.stderr is None:  # closed
         yield
@@ -49,7 +49,7 @@ def without_notes():
 
 
 def _pass_on(reading):
-    """Until nobody can write any more."""
+    """Passes on lines other than notes, until nobody can write any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with os.fdopen(reading, "rb") as lines:
@@ -61,7 +61,7 @@ def _pass_on(reading):
 
 
 def _wait(process, seconds=1.0):
-    """No longer, for something that was started meanwhile may hold standard error open."""
+    """Waits for a process, but not for long: something that was started meanwhile may hold standard error open."""
     for _ in range(int(seconds / 0.01)):
         if os.waitpid(process, os.WNOHANG)[0]:
             return
@@ -70,14 +70,17 @@ def _wait(process, seconds=1.0):
 
 @contextlib.contextmanager
 def interruption_ends():
-    """Ctrl-C ends the process on the spot: native code that is being imported makes other errors of it, or aborts."""
+    """Inside, Ctrl-C ends the process at once: native code that is being imported would raise other errors or abort."""
     with _on_interruption(lambda *_: os._exit(130)):
         yield
 
 
 @contextlib.contextmanager
 def interruption_counts():
-    """Ctrl-C is a KeyboardInterrupt, whatever native code makes of it: another error, or nothing. A second one ends."""
+    """Inside, Ctrl-C is a KeyboardInterrupt even where native code makes another error of it, or nothing.
+
+    A second one ends the process.
+    """
     came = []
 
     def interrupt(*_):
@@ -101,7 +104,7 @@ def interruption_counts():
 def _on_interruption(handler):
     before = signal.getsignal(signal.SIGINT)
     is_ours = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
-    if is_ours:  # else somebody ignores it, or has a way of his own
+    if is_ours:  # else it is ignored, or somebody has another handler
         signal.signal(signal.SIGINT, handler)
     try:
         yield

@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 extras = {
-    "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],  # which the former imports and does not name
+    "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],  # the first imports the second and does not name it
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "server": ["starlette>=0.40", "uvicorn>=0.30"],
 }

@@ -1,4 +1,4 @@
-"""Sentences a second of the beam search, ids in and ids out; the time of a call, of the first one, and to build it all.
+"""Measures the beam search, ids in and ids out: sentences a second, and the time of a call, of the first, and to build.
 
 python benchmarks/decoding.py                                        # D1 D2 D3a D3b G1, compiled by XLA
 python benchmarks/decoding.py --work D1 --how graph

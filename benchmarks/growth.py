@@ -1,4 +1,4 @@
-"""How cost grows with one size, while all others stay what they are in the middle: a point of the small model.
+"""Measures how cost grows with one size, while all others stay as they are at one point in the middle: the small model.
 
 python benchmarks/growth.py --picture growth.png                     # all axes, each point in a process of its own
 python benchmarks/growth.py --axis batch beam --most 4               # two of them, no further than 4

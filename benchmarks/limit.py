@@ -1,4 +1,4 @@
-"""What this machine can do at most, and so how long each work must take: its floor.
+"""Measures what this machine can do at most, and so the least time that each work must take: its floor.
 
 python benchmarks/limit.py                                           # the limits, then the floors
 python benchmarks/training.py --work T2 --peer "the limit=python benchmarks/limit.py --work {work}"    # the share of it

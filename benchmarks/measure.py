@@ -1,7 +1,7 @@
 """Repeats, their median and spread, memory; alone, or in alternation with another program on the same work.
 
 These machines drift: a ratio counts only where both sides ran in turn. So a measurement is a function that makes one
-repeat and returns its rate, and whoever measures says when. Another program takes part by three lines of JSON:
+repeat and returns its rate, and its caller says when. Another program takes part by three lines of JSON:
 
     it prints  {"ready": true}       once everything is built and warm
     it reads   a line                for every repeat

@@ -1,4 +1,4 @@
-"""Target tokens a second, were a step of training nothing but its products of matrices.
+"""Measures the target tokens a second that training would have if a step were nothing but its products of matrices.
 
 python benchmarks/products.py                                        # T1 T2
 python benchmarks/training.py --peer "its products alone=python benchmarks/products.py --work {work}"

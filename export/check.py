@@ -1,8 +1,8 @@
-"""Loads a SavedModel in a process of its own and answers sentences: what a server would answer.
+"""Loads a SavedModel in a process of its own and answers sentences as a server would.
 
     python export/check.py served/demo/1 < texts.json > answers.json
 
-It knows TensorFlow, tensorflow-text and the protos of TF Serving, and nothing of this project, as a server does not.
+Like a server, it knows TensorFlow, tensorflow-text and the protos of TF Serving, and nothing of this project.
 """
 
 import json
@@ -19,7 +19,7 @@ WARM_UP = os.path.join("assets.extra", "tf_serving_warmup_requests")
 
 
 def answers(path, texts):
-    """What the signatures say of the texts, once all that warms a server up is answered. -> {signature: outputs}"""
+    """What the signatures answer for the texts, once the warm-up requests are answered. -> {signature: outputs}"""
     loaded = tf.saved_model.load(path)
     signatures = loaded.signatures
     replay(signatures, os.path.join(path, WARM_UP))
@@ -36,7 +36,7 @@ def _plain(array):
 
 
 def replay(signatures, path):
-    """Answers the requests that warm a server up. A server that fails to does not load the version. -> how many"""
+    """Answers the warm-up requests. A server that fails on one of them does not load the version. -> how many"""
     found = requests(path)
     for signature, inputs in found:
         signatures[signature](**{name: tf.constant(value) for name, value in inputs.items()})

@@ -1,7 +1,7 @@
-"""assets.extra/metadata.json: what a version is, for those who find it on a server.
+"""Writes assets.extra/metadata.json: what a version is, for those who find it on a server.
 
-It says nothing of when or where: two exports of one run have the same metadata, and of the files of a corpus it has the
-names alone.
+It does not say when or where it was made: two exports of one run have the same metadata, and files of a corpus are
+named without their folders.
 """
 
 import json
@@ -44,7 +44,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
 
 
 def _without_places(served):
-    """{"inputs": {name: {"dtype", "shape"}}, "outputs": the same}: how the graph calls them is nobody's business."""
+    """{"inputs": {name: {"dtype", "shape"}}, "outputs": the same}, without the names that the graph has for them."""
     return {
         side: {name: {"dtype": tensor["dtype"], "shape": tensor["shape"]} for name, tensor in tensors.items()}
         for side, tensors in served.items()

@@ -9,10 +9,10 @@
     translate_ids     ids (B, S)                 -> ids (B, T), lengths, score
     translate_xla     text                       -> translation, score; only where it is asked for
 
-Everything without a shape is (B,). A request is answered together with those of strangers, so no request may be an
-error: text becomes valid UTF-8, what is too long is cut, ids that do not exist become <unk>. Text that is blank, or of
-which no piece comes, has the translation "" with score 0. Nothing is compiled with XLA, which TF Serving switches off,
-but for `translate_xla`.
+Everything without a shape is (B,). A request is answered together with those of strangers, so no request may cause an
+error: text becomes valid UTF-8, too long input is cut, ids that do not exist become <unk>. Text that is blank, or that
+gives no piece, has the translation "" with score 0. Only `translate_xla` is compiled with XLA, which TF Serving
+switches off.
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ from keras_transformer.translator import Translator
 BLANK = r"[\t-\r\x1c-\x20\x{85}\pZ]*"  # the characters of Python's str.isspace
 BROKEN_END = r"\x{FFFD}{1,3}\z"  # what cutting a character of four bytes leaves, once it has been replaced
 MAX_INPUT_BYTES = 4096  # of a text
-XLA_LENGTHS = 32  # translate_xla is compiled for inputs of so many pieces, and of twice, three times ... so many
+XLA_LENGTHS = 32  # translate_xla is compiled for inputs of a multiple of so many pieces
 
 
 class ServingTranslator(tf.Module):
@@ -47,7 +47,7 @@ class ServingTranslator(tf.Module):
                 f"`max_input_bytes` must be at least 1 and at most {MAX_INTEGER}. "
                 f"Received: max_input_bytes={max_input_bytes}."
             )
-        # A Translator is nothing that TensorFlow tracks. To track its Keras model would save every weight twice.
+        # TensorFlow does not track a Translator. Tracking its Keras model would save every weight twice.
         self._translator = translator
         self.max_input_bytes, self._xla = max_input_bytes, xla
         self.weights = [variable.value for variable in translator.model.weights]
@@ -126,7 +126,7 @@ class ServingTranslator(tf.Module):
         }
 
     def align(self, source, target):
-        """The attention of the last layer but one to the source, head by head; pieces are "" behind the end."""
+        """The attention to the source in the last layer but one, head by head; pieces after the end are ""."""
         source_ids, labels = self._pair_ids(source, target)
         cross = inference.alignments(self._translator.model, source_ids, labels).cross  # (layers, B, H, T, S)
         real = (labels != PAD_ID)[:, None, :, None] & (source_ids != PAD_ID)[:, None, None, :]  # (B, 1, T, S)
@@ -137,9 +137,9 @@ class ServingTranslator(tf.Module):
         }
 
     def translate_ids(self, ids):
-        """Each row is read up to its end of sentence, so whatever a batch is padded with does no harm.
+        """Translates ids. Each row is read up to its end of sentence, so whatever a batch is padded with does no harm.
 
-        A row without an end of sentence ends where it ends, or with the padding at its end.
+        A row without an end of sentence is read to its end, or up to the padding there.
         """
         ids = tf.where((ids >= 0) & (ids < self._translator.model.source_vocab_size), ids, UNK_ID)
         is_end = tf.cast(ids == EOS_ID, tf.int32)
@@ -153,7 +153,7 @@ class ServingTranslator(tf.Module):
         """`translate`, compiled. Text stays outside of what is compiled, and inputs have a few fixed lengths."""
         source_ids = self._source_ids(text)
         source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % XLA_LENGTHS]], constant_values=PAD_ID)
-        source_ids = self._cut(source_ids)  # learned positions end where inputs do
+        source_ids = self._cut(source_ids)  # learned positions end at the longest input
         # Not "xla": that brings an operation of XLA's own, and a server that does not know it refuses all signatures.
         compiled = tf.function(partial(self._search, loop="any"), jit_compile=True, autograph=False)
         return self._best(compiled(source_ids))
@@ -173,14 +173,14 @@ class ServingTranslator(tf.Module):
     # --- text to ids
 
     def _clean(self, text):
-        """Valid UTF-8 of at most `max_input_bytes` bytes read. (B,) -> (B,)"""
+        """The text as valid UTF-8; at most `max_input_bytes` bytes of it are read. (B,) -> (B,)"""
         too_long = tf.strings.length(text) > self.max_input_bytes
         text = tf.strings.substr(text, 0, self.max_input_bytes)
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
         return tf.where(too_long, tf.strings.regex_replace(text, BROKEN_END, ""), text)
 
     def _source_ids(self, text):
-        """(B,) -> (B, S); a blank text has no ids at all, be it of spaces or of what no piece comes of"""
+        """(B,) -> (B, S); a text that is blank, or that gives no piece, has no ids at all"""
         text = self._clean(text)
         ids = self._encode(self.source_tokenizer, text)
         is_blank = tf.strings.regex_full_match(text, BLANK) | tf.reduce_all((ids == PAD_ID) | (ids == EOS_ID), axis=1)
@@ -206,7 +206,7 @@ class ServingTranslator(tf.Module):
 
 
 def _ended(ids):
-    """Rows with an end of sentence each, but for those of nothing but padding. (B, S) -> (B, S + 1)"""
+    """Gives every row an end of sentence, except rows of nothing but padding. (B, S) -> (B, S + 1)"""
     ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=PAD_ID)
     places = tf.range(tf.shape(ids)[1])
     end = tf.reduce_max(tf.where(ids == PAD_ID, 0, places + 1), axis=1, keepdims=True)  # (B, 1), behind the last id
@@ -215,7 +215,7 @@ def _ended(ids):
 
 
 def _distinct(texts, scores):
-    """A text that stood before becomes an empty place, and these stand behind all others. (B, W), (B, W)"""
+    """Empties the places of repeated texts and moves them behind all others. (B, W), (B, W)"""
     places = tf.range(tf.shape(texts)[1])
     is_before = places[None, :] < places[:, None]  # (W, W)
     is_repeated = tf.reduce_any((texts[:, :, None] == texts[:, None, :]) & is_before, axis=2)  # (B, W)
@@ -225,5 +225,5 @@ def _distinct(texts, scores):
 
 
 def _finite(scores):
-    """A place without a hypothesis has the lowest number, not minus infinity, which JSON does not have."""
+    """Gives places without a hypothesis the lowest number instead of minus infinity, which JSON does not have."""
     return tf.maximum(scores, tf.float32.min)

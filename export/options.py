@@ -6,14 +6,14 @@ MOST_SECONDS = 10_000_000  # four months
 
 
 def positive_integer(text: str) -> int:
-    """A number of things, one at least."""
+    """Reads a number of things, at least one."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {text!r}")
     return int(text)
 
 
 def positive_seconds(text: str) -> float:
-    """A time that is more than 0, and no longer than clocks can tell."""
+    """Reads a time in seconds, more than 0 and no longer than clocks can tell."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""A finished run becomes a version that a server may load: written, tried and compared, and only then there.
+"""Makes a finished run a version that a server may load: written, tried and compared, and only then visible.
 
     the SavedModel -> requests to warm it up -> metadata -> a fresh process answers with it as the run does -> renamed
 
-`versions.py` has what happens in the folder, `serving_files.py` what is beside the versions.
+`versions.py` manages the folder of the versions, `serving_files.py` writes the files beside them.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ def export_saved_model(
     """Exports the finished run of `workdir` to the directory `to / version`, which is returned.
 
     Args:
-        version: A positive integer; without it the one after the last in `to`.
-        max_input_bytes: Of a sentence; see `ServingTranslator`; its default without it.
+        version: A positive integer; None: the one after the last in `to`.
+        max_input_bytes: The most bytes of a sentence; None: the default of `ServingTranslator`.
         xla: Adds the signature `translate_xla`, for servers that allow XLA.
         **decode: Fields of the run's `DecodeConfig` that are to be different.
     """
@@ -71,7 +71,7 @@ def export_saved_model(
 
 
 def write(served, folder: Path):
-    """The SavedModel of a `ServingTranslator`."""
+    """Writes the SavedModel of a `ServingTranslator`."""
     import tensorflow as tf
 
     tf.saved_model.save(served, str(folder), signatures=served.signatures())
@@ -99,7 +99,7 @@ def check_sentences(workdir: Path, tokenizer) -> list[str]:
 
 
 def compare(folder: Path, translator, texts: list[str], max_input_bytes: int):
-    """An error unless the SavedModel, in a process of its own, translates and scores as the `Translator` does."""
+    """Raises an error unless the SavedModel, in its own process, translates and scores as the `Translator` does."""
     import tensorflow as tf
 
     from keras_transformer.translator import LOWEST
@@ -129,7 +129,7 @@ def compare(folder: Path, translator, texts: list[str], max_input_bytes: int):
 
 
 def what_is_read(text: str, max_input_bytes: int) -> str:
-    """The beginning of a text that has so many bytes, without a character that is cut in the middle."""
+    """The first `max_input_bytes` bytes of a text, without a character that is cut in the middle."""
     data = text.encode()
     if len(data) <= max_input_bytes:
         return text
@@ -137,7 +137,7 @@ def what_is_read(text: str, max_input_bytes: int) -> str:
 
 
 def _agree(signature, source, expected, found):
-    """An error unless the (text, score) of `found` are those of `expected`; texts of equal scores may change places."""
+    """Raises an error unless `found` has the (text, score) of `expected`; texts of equal scores may change places."""
     for place, (text, score) in enumerate(found):
         is_known = any(text == known and _is_close(score, its) for known, its in expected)
         is_tied = 0 < place == len(expected) - 1  # with one that is not in the list any more

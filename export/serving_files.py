@@ -1,4 +1,4 @@
-"""What a server is started with, in a folder beside the versions: TF Serving looks at integers alone.
+"""Writes the files that a server is started with, beside the versions: TF Serving looks only at integer names there.
 
     served/demo/serving/models.config        the versions that are served, and which of them is `stable`
     served/demo/serving/batching.config      how requests are joined
@@ -6,16 +6,16 @@
     served/demo/serving/compose.yaml         the server as a container
     served/demo/serving/kubernetes.yaml      the same in a cluster
 
-models.config is renewed by every export, which keeps what else was changed in it. The others are written once. What a
-request gets that names no version is the newest one; `stable` moves by hand alone, or where its version was removed:
+Every export renews models.config and keeps what else was changed in it. The others are written once. A request that
+names no version gets the newest one; `stable` moves only by hand, or where its version was removed:
 
     there is         stable        served
     1                1             1
     1 2 3 4          1             1 3 4
     1 2 3 4 5        4 by hand     4 5
 
-The newest version has no label, because a server that is to load a version and to move a label to it at once refuses
-both (`ServerCore::UpdateModelVersionLabelMap`) and would never load it.
+The newest version has no label, because a server that is told to load a version and to move a label to it at the same
+time refuses both (`ServerCore::UpdateModelVersionLabelMap`) and would never load it.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def model_name(to: Path) -> str:
 
 
 def check(to: Path):
-    """An error where `write(to)` would fail: better before an export than after it."""
+    """Raises an error if `write(to)` would fail: better before an export than after it."""
     path, name = to / "serving" / MODELS, model_name(to)
     models = [model.name for model in _read(path).model_config_list.config]
     if models and name not in models:
@@ -60,7 +60,7 @@ def check(to: Path):
 def write(to: Path):
     """Renews models.config for the versions in `to` and writes the other files that are not there.
 
-    An error says that the version, which was published before, is there all the same.
+    Its error says that the version, which has been published before, is there all the same.
     """
     folder = to / "serving"
     try:
@@ -96,7 +96,7 @@ def _write(folder, name, there):
 
 @contextlib.contextmanager
 def _locked(folder):
-    """Two exports that end at once would each write what it has seen."""
+    """Locks the folder: two exports that end at the same time would each write only what it has seen."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -144,7 +144,7 @@ def _renewed(path, name, there):
 
 
 def _renew(model, there):
-    """The versions and labels of one model, where `there` are versions."""
+    """Renews the versions and labels of one model; `there` are the versions that exist."""
     for label in [label for label, version in model.version_labels.items() if version not in there]:
         del model.version_labels[label]
     if "stable" not in model.version_labels:

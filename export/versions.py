@@ -22,11 +22,11 @@ MAX_VERSION = 2**63 - 1  # a server keeps it in 64 bits and takes no notice of a
 
 
 class ExportError(RuntimeError):
-    """What was exported is not what was to be exported, or there is no place for it."""
+    """An export that failed: its result is not what it should be, or there is no place for it."""
 
 
 def name_of(to: Path) -> str:
-    """The name of a model is that of the folder of its versions; that of the run for WORKDIR/export."""
+    """The name of a model: that of the folder of its versions, or for WORKDIR/export that of the run."""
     to = Path(os.path.abspath(to))
     return to.parent.name if to.name == "export" and NAME.fullmatch(to.parent.name) else to.name
 
@@ -39,7 +39,7 @@ def versions(to: Path) -> list[int]:
 
 
 def free_version(to: Path, version: int | None) -> int:
-    """`version`, if there is none of that number; without it the one after the last."""
+    """`version`, if that number is free; for None the number after the last."""
     taken = versions(to)
     if version is None:
         version = max(taken, default=0) + 1
@@ -51,7 +51,7 @@ def free_version(to: Path, version: int | None) -> int:
 
 
 def publish(to: Path, version: int, write: Callable[[Path], None]) -> Path:
-    """Has `write(folder)` make a folder and then makes it the version. After an error or a signal nothing is left."""
+    """Lets `write(folder)` make a folder, then makes it the version. After an error or a signal nothing is left."""
     from keras_transformer.files import sync  # here, because it brings TensorFlow, which takes seconds
 
     to.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ class Counts(NamedTuple):
         return [self._result(row).score for row in self.rows]
 
     def resample(self, num_bootstrap, seed):
-        """The scores of so many resamples. Outputs of one length get the same draws."""
+        """The scores of so many resamples. Outputs of equally many sentences get the same draws."""
         rng, n = np.random.default_rng(seed), len(self.rows)
         drawn = (np.bincount(rng.choice(n, size=n), minlength=n) for _ in range(num_bootstrap))
         return np.array([self._result(times @ self.rows).score for times in drawn])
@@ -54,7 +54,7 @@ class Counts(NamedTuple):
 
 
 def count(metric, hypotheses, references) -> Counts:
-    """The counts of a metric. sacreBLEU has no public door to them; the tests hold what comes out against its own."""
+    """The counts of a metric. sacreBLEU has no public way to them; the tests compare the scores with its own."""
     return Counts(metric, np.array(metric._extract_corpus_statistics(hypotheses, [references]), "float64"))
 
 

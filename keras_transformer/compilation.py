@@ -1,9 +1,9 @@
-"""XLA where it pays.
+"""Compiles a search by XLA, for the shapes for which that pays.
 
 XLA makes a search up to three times as fast, but compiles every shape of its input anew, which takes seconds. So inputs
-are padded to few shapes, and a shape is compiled once that is the cheaper way: when what it has taken without, and what
-it is certain to take yet, is more than compiling. A sentence is translated at once, a large file by compiled programs,
-and a program that translates a sentence now and then has the shapes compiled that come again and again.
+are padded to a few shapes, and a shape is compiled as soon as that is cheaper: when the time it has taken without XLA,
+and the time it is certain to take yet, are more than compiling takes. So a sentence is translated at once and a large
+file by compiled programs, and where a sentence comes now and then, the shapes that keep coming back are compiled.
 
     ids (61, 21)  --as a graph, until (64, 24) has taken COMPILE_SECONDS; then padded-->  compiled (64, 24)
 """
@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 import tensorflow as tf
 
-COMPILE_SECONDS = 7.0  # that compiling a shape takes, about
+COMPILE_SECONDS = 7.0  # what compiling a shape takes, about
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 def padded_shape(rows: int, width: int) -> tuple[int, int]:
-    """The shape of few that has room for so many rows and columns."""
+    """The smallest of the padded shapes that has room for so many rows and columns."""
     last = WIDTHS[-1]
     return 1 << (rows - 1).bit_length(), next((w for w in WIDTHS if w >= width), -(-width // last) * last)
 
@@ -30,11 +30,11 @@ class WhereItPays:
     """A function of ids (B, S) that XLA compiles for the shapes for which that pays.
 
     Args:
-        function: of an int32 tensor (B, S), to which rows and columns of zeros make no difference, and of a bool,
-            whether XLA compiles it. Its results are a tree of tensors whose axis 0 is the batch.
+        function: Takes an int32 tensor (B, S) and a bool, whether XLA compiles it. Rows and columns of zeros must make
+            no difference to it. Its results are a tree of tensors whose axis 0 is the batch.
         xla: False never compiles, True always does, None where it pays.
-        longest: The most columns that ids are padded to, if they have no more; None for any number.
-        prepare: Called before every call of what XLA compiles, for what that finds outside of itself.
+        longest: Ids are padded to no more columns than this; None for any number.
+        prepare: Called before every call of a compiled program, to renew what that reads from outside of itself.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WhereItPays:
 
     @cached_property
     def _program(self):
-        """What XLA compiles: ids, how many rows are wanted -> their results.
+        """The compiled program: ids, how many rows are wanted -> the results of these.
 
         Calls the trace directly: a `tf.function` would look for it, check arguments and wrap the results, which takes
         as long as a step of a small model's search.

@@ -33,7 +33,7 @@ def did_you_mean(name: str, known) -> str:
 
 
 def _canonical(value, kind):
-    """JSON and TOML have lists and write 1.0 as 1: the frozen form has tuples and floats. And `none` may be a name."""
+    """The frozen form of a JSON or TOML value: lists become tuples, and by `kind` 1 becomes 1.0, None "none"."""
     if isinstance(value, list | tuple):
         return tuple(_canonical(item, None) for item in value)
     if value is None and "none" in typing.get_args(kind):
@@ -162,9 +162,9 @@ class ModelConfig(_Section):
         return self.d_v or self.d_model // self.num_heads
 
 
-MAX_SEARCH_LENGTH = 2**20  # pieces that a limit of a search may ask for
-MAX_ALPHA = 6.0  # with it the length penalty of the longest search is still a float32
-MAX_BEAMS = 200  # of a sentence; what attention needs grows with their square, as each looks at the slots of all
+MAX_SEARCH_LENGTH = 2**20  # the most pieces that a limit of a search may be set to
+MAX_ALPHA = 6.0  # with this the length penalty of the longest search still fits a float32
+MAX_BEAMS = 200  # per sentence; the cost of attention grows with their square, as each looks at the slots of all
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
 TextSource = str | tuple[str | tuple[str, ...], ...]
@@ -175,18 +175,18 @@ class DataConfig(_Section):
     """Which text is read, and how it is cleaned, cut into pieces and batched."""
 
     train: TextSource = "demo"
-    valid: TextSource | None = None  # None: the built-in split of demo and TFDS; of files, `valid_pairs` of train
+    valid: TextSource | None = None  # None: the built-in split of demo and TFDS; for files, `valid_pairs` of train
     test: TextSource | None = None  # None: the built-in split of demo and TFDS; nothing for files
     reverse: bool = False  # translate from the second side to the first
-    max_pairs: int | None = None  # read no more than the first so many pairs of train
-    valid_pairs: int = 1000  # pairs held out of train where no valid set is given, but no more than one in twenty
+    max_pairs: int | None = None  # read at most this many pairs of train, from its beginning
+    valid_pairs: int = 1000  # pairs held out of train where no valid set is given, at most one in twenty
     tokenizer: Literal["bpe", "unigram"] = "bpe"  # the SentencePiece model
-    vocab_size: int = 37_000  # Section 5.1: shared, about 37,000; the most that is asked for, few lines give fewer
+    vocab_size: int = 37_000  # the most pieces, few lines give fewer; Section 5.1: shared, about 37,000
     shared_vocab: bool = True  # one vocabulary for both languages
-    character_coverage: float = 1.0  # share of the running characters that have a piece; less for a very noisy corpus
-    tokenizer_pairs: int = 1_000_000  # at most so many pairs, drawn evenly from train, train the tokenizer
+    character_coverage: float = 1.0  # share of running text whose characters get a piece; less for a very noisy corpus
+    tokenizer_pairs: int = 1_000_000  # the tokenizer is trained on at most this many pairs, drawn evenly from train
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
-    lowercase: bool = False  # fold case before text is cut into pieces; what is cleaned and held out has its case
+    lowercase: bool = False  # fold case before text is cut into pieces; cleaning and held-out files keep the case
     bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
     subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
     buckets: int = 8  # the most shapes that the batches may have; each is compiled once
@@ -201,7 +201,7 @@ class DataConfig(_Section):
         self.require_at_least(8, "vocab_size")
         self.require_at_least(1.0, "max_length_ratio")
         self.require_probability("subword_sampling")
-        # SentencePiece takes no other.
+        # SentencePiece takes no other value.
         self.require(0.98 <= self.character_coverage <= 1, "character_coverage", "at least 0.98 and at most 1")
         for name in ("train", "valid", "test"):
             corpus = getattr(self, name)
@@ -221,14 +221,14 @@ class TrainConfig(_Section):
 
     start_from: str | None = None  # folder of a finished run whose weights and tokenizers this one begins with
     steps: int = 100_000  # optimizer updates; Section 5.2: base 100,000, big 300,000
-    # The most positions a side of one update over all replicas and micro-batches, padding included. Section 5.1 has
-    # about 25,000 tokens a side; how many of the positions are tokens is said when the run starts.
+    # The most positions a side in one update, over all replicas and micro-batches together, padding included. Section
+    # 5.1 has about 25,000 tokens a side; a run says at its start how many of the positions are tokens.
     tokens_per_batch: int = 25_000
-    accumulation: int = 1  # micro-batches of one update
+    accumulation: int = 1  # micro-batches per update
     optimizer: Literal["adam", "muon"] = "adam"  # Section 5.3; muon: kernels move by orthogonal steps, the rest by Adam
     warmup_steps: int = 4000  # Section 5.3
     learning_rate_scale: float = 1.0  # factor on the paper's schedule
-    cooldown_steps: int = 0  # over the last so many updates the learning rate falls to 0; 0: the paper's schedule
+    cooldown_steps: int = 0  # the learning rate falls to 0 over this many last updates; 0: the paper's schedule
     label_smoothing: float = 0.1  # epsilon_ls, Section 5.4
     clip_norm: float | None = None  # largest global norm of the gradients; the paper does not clip
     # Exponential moving average beside the weights: average = d * average + (1 - d) * weights after each update, where
@@ -241,11 +241,11 @@ class TrainConfig(_Section):
     deterministic: bool = False  # on a GPU, add up in the same order every time, as a CPU does
     checkpoint_steps: int | None = None  # write a checkpoint every so many updates
     checkpoint_minutes: float | None = 10.0  # and every so many minutes; Section 6.1
-    keep_checkpoints: int = 5  # the newest so many are kept for averaging, and the best by BLEU
-    average_checkpoints: int = 5  # the final model averages the newest so many, Section 6.1: base 5, big 20
+    keep_checkpoints: int = 5  # how many of the newest are kept for averaging, besides the best by BLEU
+    average_checkpoints: int = 5  # how many of the newest the final model averages, Section 6.1: base 5, big 20
     valid_steps: int | None = None  # validation loss and BLEU every so many updates; None: ten times a run
     valid_sentences: int = 500  # at most so many sentences are translated for the validation BLEU
-    patience: int | None = None  # stop after so many validations without a better BLEU, nor perplexity at the same BLEU
+    patience: int | None = None  # stop after so many validations without a better BLEU or, at equal BLEU, perplexity
     log_steps: int = 20  # one line of the log every so many updates
     export: bool = True  # the finished model also becomes a SavedModel, WORKDIR/export/1
 
@@ -278,13 +278,13 @@ class DecodeConfig(_Section):
     beam_width: int = 4  # Section 6.1
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
     extra_length: int = 50  # output limit: input length + 50, Section 6.1
-    # Pieces of a sentence that are read, end of sentence included; the rest is cut off. As many as the default of
-    # `data.max_length`; a model that was trained on shorter text only is best given less here too.
+    # The most pieces of a sentence that are read, end of sentence included; the rest is cut off. The default is that of
+    # `data.max_length`; for a model trained on shorter text alone, a lower limit is best here too.
     max_input_length: int = 256
-    min_length: int = 0  # pieces that a translation has at least, end of sentence included, where its limit allows
-    no_repeat_ngram: int = 0  # no translation has the same so many pieces in a row twice; 0: off
-    top_k: int = 0  # sampling draws from so many likeliest pieces; 0: from all
-    top_p: float = 1.0  # sampling draws from the likeliest pieces that have this probability together
+    min_length: int = 0  # the fewest pieces of a translation, end of sentence included, where its limit allows
+    no_repeat_ngram: int = 0  # no translation repeats a sequence of this many pieces; 0: off
+    top_k: int = 0  # sampling draws from this many of the likeliest pieces; 0: from all
+    top_p: float = 1.0  # sampling draws from the likeliest pieces that together have this probability
     tokens_per_batch: int = 2048  # pieces that go through the model together, padding included; a GPU takes more
 
     def check(self):

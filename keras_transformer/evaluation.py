@@ -31,7 +31,7 @@ from keras_transformer.bootstrap import Counts, count, middle
 from keras_transformer.suspicion import suspicion
 
 TOKENIZE = BLEU.TOKENIZER_DEFAULT  # 13a
-NUM_BOOTSTRAP, SEED = 1000, 12345  # resamples, and where their numbers come from: as sacreBLEU has them
+NUM_BOOTSTRAP, SEED = 1000, 12345  # resamples, and their seed: as sacreBLEU has them
 EDGES = (5, 10, 15, 20, 30, 50)  # longest sources of the classes of `by_length`, in words
 
 
@@ -111,7 +111,7 @@ class Evaluation:
     about: About
     scores: Scores
     by_length: tuple[LengthClass, ...]
-    differences: tuple[Difference, ...]  # from another output; none where there is none
+    differences: tuple[Difference, ...]  # from another output; empty where there is none
     suspicious: tuple[Example, ...]
     worst: tuple[Example, ...]  # by chrF
     best: tuple[Example, ...]  # by chrF; at a tie the longest
@@ -126,10 +126,10 @@ class Evaluation:
 def score(
     hypotheses, references, *, lowercase=False, tokenize=TOKENIZE, num_bootstrap=NUM_BOOTSTRAP, seed=SEED
 ) -> Scores:
-    """BLEU, chrF and TER as sacreBLEU's command line has them, with 95 % intervals.
+    """BLEU, chrF and TER as sacreBLEU's command line gives them, with 95 % intervals.
 
     Args:
-        hypotheses, references: lists of strings of one length.
+        hypotheses, references: lists of equally many strings.
         lowercase: fold case (TER always does).
         tokenize: what BLEU counts, by sacreBLEU's names: "13a", "intl", "zh", "char", or "none" for text that is
             tokenised already, as published tables of tokenised BLEU have it.
@@ -237,10 +237,10 @@ def compare(
 def evaluate(
     sources, hypotheses, references, *, other=None, about=None, num_examples=10, edges=EDGES, **options
 ) -> Evaluation:
-    """Everything that this module knows about one output.
+    """Evaluates one output in every way that this module has.
 
     Args:
-        sources, hypotheses, references: lists of strings of one length.
+        sources, hypotheses, references: lists of equally many strings.
         other: the output of another system to compare with.
         about: an `About`.
         num_examples: how many of the worst and of the best sentences are kept.
@@ -267,11 +267,11 @@ def provenance(test_set) -> dict[str, str]:
 
 
 def evaluate_translator(translator, sources, references, *, title="Evaluation", test_set="", **options):
-    """Translates the sources and evaluates the translations -> Evaluation, translations
+    """Translates the sources and evaluates the translations. -> Evaluation, translations
 
     Args:
         translator: a `Translator`.
-        sources, references: lists of strings of one length.
+        sources, references: lists of equally many strings.
         title: of the report.
         test_set: what the report calls it.
         **options: those of `evaluate`, but for `about`.

@@ -1,10 +1,10 @@
-"""Which products the layers of a `Transformer` have where speed counts; `layers/products.py` has the ways to multiply.
+"""Chooses how the layers of a `Transformer` multiply where speed counts; `layers/products.py` has the ways to do it.
 
     search_products(model, "xla")           for `model.step`: made once, before the loop of a search
-    keep_panels(model)                      for who searches by XLA again and again
+    keep_panels(model)                      for a caller that searches by XLA again and again
     training_products(model, left_out)      for a compiled training step, by `use_products`
 
-All are {layer: product}; a layer that is in none multiplies plainly.
+The first and the last return {layer: product}; a layer that is not in it multiplies plainly.
 """
 
 from keras_transformer.layers.cache import FewRowsKVCache, kind_for
@@ -14,14 +14,14 @@ from keras_transformer.layers.products import xla_products
 
 
 def search_products(model, loop, few=False, panels=None):
-    """How layers multiply and attend fastest in the steps of a loop. -> {layer: product}
+    """The fastest ways to multiply and attend in the steps of a loop. -> {layer: product}
 
     Args:
-        loop: who runs it, as of `model.start_cache`.
-        few: whether the loop has few rows, for a graph; XLA's products choose by themselves.
-        panels: the model's `KeptPanels`, or None: XLA's are cut for this loop alone.
+        loop: what runs it, as for `model.start_cache`.
+        few: whether the loop has few rows; for a graph alone, since XLA's products choose by themselves.
+        panels: the model's `KeptPanels`; None: XLA's panels are cut for this loop alone.
     """
-    kind_for(loop)  # refuses what is none
+    kind_for(loop)  # refuses an unknown one
     vocabulary = model.output_embedding
     if loop == "any":
         return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
@@ -42,7 +42,7 @@ def keep_panels(model):
 
 
 def training_products(model, left_out):
-    """How layers multiply in a training step that makes the gradients of kernels after the backward pass.
+    """The products of a training step that makes the gradients of kernels after the backward pass.
 
     `left_out` is the list where the backward pass notes them (layers/gradients.py). -> {layer: product}
     """
@@ -66,8 +66,8 @@ def _groups_of_step(model):
 
 
 def _graph_products(block, few):
-    """Those of a decoder block in a graph without XLA. What an attention has is the kind of cache as which it reads
-    its own. -> {layer: product}"""
+    """The products of a decoder block in a graph without XLA. For an attention the entry is not a product but the kind
+    of cache as which it reads its keys and values. -> {layer: product}"""
     itself, cross = block.self_attention, block.cross_attention
     of_attention = itself.query, itself.key, itself.value, itself.output_projection
     layers = *of_attention, cross.query, cross.output_projection, block.feed_forward

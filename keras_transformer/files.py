@@ -14,7 +14,7 @@ DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # raised where a packed
 
 
 def open_packed(path: str | Path, mode: str = "rb"):
-    """A binary file, packed by gzip if its name ends with .gz."""
+    """Opens a binary file; it is packed by gzip if its name ends with .gz."""
     return gzip.open(path, mode) if Path(path).suffix == ".gz" else open(path, mode)
 
 
@@ -44,7 +44,7 @@ def write_text(path: Path, text: str):
 
 
 def write_json(path: Path, value):
-    write_text(path, json.dumps(value, indent=1) + "\n")  # in ASCII: the name of a file may be no Unicode
+    write_text(path, json.dumps(value, indent=1) + "\n")  # in ASCII: the name of a file may be invalid Unicode
 
 
 def read_json(path: Path) -> dict:

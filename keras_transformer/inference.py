@@ -1,13 +1,13 @@
-"""What a trained model is asked, ids in and ids out: to search, to sample, to score, to align.
+"""Inference with a trained model, ids in and ids out: searching, sampling, scoring, aligning.
 
     search(model, source_ids, decode)                    -> Hypotheses           beam search, Section 6.1
     sample(model, source_ids, decode, seeds=...)         -> Hypotheses           one draw a sentence
     token_log_probs(model, source_ids, labels)           -> (B, T)               teacher forcing
     alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
 
-The `Translator` and the exported signatures ask through these functions and no others, so they cannot differ. All run
-eagerly, in a `tf.function` and under XLA, unless `loop` says that only one of these is wanted. A row of padding alone
-is no sentence: its hypothesis has no ids and score 0.
+The `Translator` and the exported signatures use these functions and no others, so they cannot differ. All run eagerly,
+in a `tf.function` and under XLA, unless `loop` says that only one of these is wanted. A row of nothing but padding is
+not a sentence: its hypothesis has no ids and score 0.
 """
 
 from functools import partial
@@ -39,10 +39,11 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         model: a `Transformer`.
         source_ids: (B, S), every row ends with eos and is filled up with padding.
         decode: the `DecodeConfig`.
-        num_hypotheses: W, how many are wanted; the beam is made as wide, should it be narrower.
+        num_hypotheses: W, how many are wanted; the beam is at least this wide.
         prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
-        loop: who runs the loop: "graph" a graph without XLA, "xla" a program of XLA's; "any" works everywhere.
-        panels: the model's `KeptPanels`, which save a program of XLA's from cutting them; or None.
+        loop: what runs the loop: "graph" for a graph without XLA, "xla" for a program that XLA compiles; "any" works
+            everywhere.
+        panels: the model's `KeptPanels`, so that an XLA program need not cut panels itself; or None.
     """
     width = max(decode.beam_width, num_hypotheses)
     settings = BeamSettings(
@@ -64,10 +65,10 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     Args:
         model: a `Transformer`.
         source_ids: (B, S), every row ends with eos and is filled up with padding.
-        decode: the `DecodeConfig`; its `top_k` and `top_p` say from how many pieces is drawn.
+        decode: the `DecodeConfig`; its `top_k` and `top_p` limit the pieces that are drawn from.
         seeds: (B,) or a scalar, integers; a sentence and a seed determine the translation.
         temperature: (B,) or a scalar; 0 takes the likeliest piece.
-        loop: as of `search`.
+        loop: as in `search`.
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=_no_repeat_ngram(model, decode))
     constraints, max_length = _constraints(model, source_ids, decode)
@@ -83,8 +84,8 @@ def token_log_probs(model, source_ids, labels):
     """
     batch, length = tf.unstack(tf.shape(labels))
     most = tf.maximum(1, MAX_LOGITS // tf.maximum(1, length * model.vocab_size))
-    num_slices = tf.maximum(1, -(-batch // most))  # one of no rows, where there are none
-    rows = -(-batch // num_slices)  # of each; XLA wants them to be equally many
+    num_slices = tf.maximum(1, -(-batch // most))  # one empty slice where there are no rows
+    rows = -(-batch // num_slices)  # of each slice; XLA needs slices of equal size
 
     def sliced(ids):
         ids = tf.pad(ids, [[0, num_slices * rows - batch], [0, 0]], constant_values=PAD_ID)
@@ -105,12 +106,12 @@ def _slice_log_probs(model, source_ids, labels):
 
 
 def alignments(model, source_ids, labels):
-    """Who attends to whom when `labels` is written, row t being the step that writes piece t. -> AttentionMaps"""
+    """The attention weights when `labels` is written; row t is the step that writes piece t. -> AttentionMaps"""
     return model.attention_maps(not_empty(source_ids), shifted_right(labels))
 
 
 def shifted_right(labels):
-    """What the decoder reads when it writes `labels`. (B, T) -> (B, T)"""
+    """Shifts `labels` right, behind bos: what the decoder reads when it writes them. (B, T) -> (B, T)"""
     return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
 
 
@@ -133,14 +134,14 @@ def longest_output(model, decode):
 
 
 def _no_repeat_ngram(model, decode):
-    """0 where it is longer than any output: nothing has room to be repeated, and every piece of it costs operations."""
+    """`decode.no_repeat_ngram`, or 0 where it is longer than any output: then it would cost operations for nothing."""
     return decode.no_repeat_ngram if decode.no_repeat_ngram <= longest_output(model, decode) else 0
 
 
 def _constraints(model, source_ids, decode, prefix_ids=None):
     """What each sentence may have, and the positions there must be room for. -> Constraints, T
 
-    The limit is the length of the input plus `extra_length`, sentence by sentence; of the prefix, where that is longer.
+    A sentence's limit is the length of its input, or of its prefix where that is longer, plus `extra_length`.
     """
     lengths = tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32)  # (B,)
     constraints, reach = Constraints(lengths), lengths
@@ -165,7 +166,7 @@ def _width(ids):
 
 
 def _start(model, source_ids, max_length, beam_width, loop):
-    """What a search gets at index 0. -> Cache"""
+    """Encodes the sources and makes the cache that a search gets at index 0. -> Cache"""
     memory, memory_mask = model.encode(not_empty(source_ids))
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
 
@@ -176,7 +177,7 @@ def _steps(model, loop, panels, longest_given):
     if loop == "graph":
         return Steps(many, few, GRAPH_FEW_ROWS, Room(model.grow), first_apart=True)
     if loop == "xla":
-        return Steps(many, few, room=Room(model.grow, first_steps=longest_given * 3 // 2 + 8))  # most end before
+        return Steps(many, few, room=Room(model.grow, first_steps=longest_given * 3 // 2 + 8))  # most end by then
     return Steps(many, many)
 
 

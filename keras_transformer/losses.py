@@ -14,7 +14,7 @@ def cross_entropies(labels, logits, label_smoothing):
 
     The smoothed target is (1 - epsilon) one-hot + epsilon / V uniform. Its cross-entropy needs three numbers a
     position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made. The
-    gradient, softmax - target, is written out, so that of the forward pass nothing of that size but the logits is kept.
+    gradient, softmax - target, is written out, so that the forward pass keeps nothing of that size but the logits.
     """
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     labels = ops.cast(labels, "int32")
@@ -61,9 +61,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         label_smoothing: epsilon_ls, the share of the uniform distribution in the target.
-        reduction: as of every Keras loss. The default divides by the sum of the weights, which is the number of tokens
-            where there are no sample weights. Under a `tf.distribute` strategy Keras takes the mean of every replica's
-            mean; `training.step.Trainee` takes that of all tokens.
+        reduction: as for every Keras loss. The default divides by the sum of the weights, which is the number of tokens
+            where there are no sample weights. Under a `tf.distribute` strategy Keras takes the mean of the replicas'
+            means; `training.step.Trainee` takes the mean over all tokens.
     """
 
     def __init__(self, label_smoothing=0.1, reduction="mean_with_sample_weight", name="loss", dtype=None):

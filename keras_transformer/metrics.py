@@ -1,4 +1,4 @@
-"""What is reported beside the smoothed loss: per-token figures that do not depend on the smoothing.
+"""Metrics beside the smoothed loss: per-token figures that do not depend on the smoothing.
 
 Padding has no weight, whatever the sample weights say.
 """

@@ -36,9 +36,9 @@ from keras_transformer.presets import preset
 class Cache(NamedTuple):
     """What decoding keeps between steps. Axis 0 of everything is the batch."""
 
-    past: tuple[KVCache, ...]  # a layer, as its kind keeps L slots: slot t * W + w holds step t of beam w
-    path: tf.Tensor  # (B, W, L), the slots that a beam has come through
-    memory: tuple[KVCache, ...]  # a layer: the projected output of the encoder, S slots
+    past: tuple[KVCache, ...]  # one for each layer, L slots as its kind keeps them: slot t * W + w has step t of beam w
+    path: tf.Tensor  # (B, W, L), the slots on the path of each beam
+    memory: tuple[KVCache, ...]  # one for each layer: the projected output of the encoder, S slots
     memory_mask: tf.Tensor  # (B, 1, S)
 
 
@@ -62,8 +62,8 @@ class Transformer(keras.Model):
 
     Args:
         vocab_size: number of target ids (and of source ids, if `source_vocab_size` is not given).
-        source_vocab_size: number of source ids, where the languages have vocabularies apart.
-        name, dtype, trainable: as of every Keras layer; `dtype` may be "mixed_bfloat16".
+        source_vocab_size: number of source ids, where the two languages have separate vocabularies.
+        name, dtype, trainable: as for every Keras layer; `dtype` may be "mixed_bfloat16".
         num_encoder_layers, num_decoder_layers: N, 6 each.
         d_model: width of every sub-layer's output, 512.
         d_ff: inner width of the feed-forward networks, 2048.
@@ -72,7 +72,7 @@ class Transformer(keras.Model):
         dropout: P_drop, 0.1.
         norm: "post", the paper's, or "pre".
         tied_embeddings: "all", "target" or "none".
-        **hyperparameters: the fields of `ModelConfig`, which are those named above and some more, with their defaults.
+        **hyperparameters: the fields of `ModelConfig`: those named above and a few more, with the defaults given there.
 
     Call arguments:
         inputs: the pair of integer tensors `source_ids` (B, S) and `target_ids` (B, T), filled up with 0.
@@ -150,16 +150,16 @@ class Transformer(keras.Model):
     # --- the forward pass
 
     def call(self, inputs, training=False):
-        """(source_ids (B, S), target_ids (B, T)) -> logits (B, T, V); the target starts with bos, shifted right.
+        """The forward pass. (source_ids (B, S), target_ids (B, T)) -> logits (B, T, V)
 
-        Keras tells the layers inside what `training` is, but only where the outermost `call` has it as an argument. So
-        `encode` and `decode` drop nothing out where they are called by themselves.
+        The target starts with bos, shifted right. Keras passes `training` on to the layers inside, but only where the
+        outermost `call` has it as an argument. So `encode` and `decode` apply no dropout when called by themselves.
         """
         source_ids, target_ids = _pair(inputs)
         return self.decode(target_ids, *self.encode(source_ids))
 
     def encode(self, source_ids):
-        """(B, S) -> memory (B, S, D), memory_mask (B, 1, S)"""
+        """Encodes the source. (B, S) -> memory (B, S, D), memory_mask (B, 1, S)"""
         positions = ops.arange(ops.shape(source_ids)[1])
         memory_mask = padding_mask(source_ids)
         mask = self._restrict(memory_mask, positions, positions)
@@ -170,7 +170,7 @@ class Transformer(keras.Model):
         return (self.encoder_norm(x) if self.config.norm == "pre" else x), memory_mask
 
     def decode(self, target_ids, memory, memory_mask):
-        """Teacher forcing. (B, T), (B, S, D), (B, 1, S) -> logits (B, T, V), float32"""
+        """Decodes a whole target by teacher forcing. (B, T), (B, S, D), (B, 1, S) -> logits (B, T, V), float32"""
         positions = ops.arange(ops.shape(target_ids)[1])
         mask = ops.logical_and(causal_mask(ops.shape(target_ids)[1]), padding_mask(target_ids))
         mask = self._restrict(mask, positions, positions)
@@ -182,7 +182,8 @@ class Transformer(keras.Model):
     def start_cache(self, memory, memory_mask, max_length, beam_width=1, loop="any"):
         """The cache before the first step, with room for `max_length` steps of `beam_width` beams a sentence.
 
-        `loop` says who runs the steps: "graph" a graph without XLA, "xla" a program of XLA's, "any" works everywhere.
+        `loop` says what runs the steps: "graph" for a graph without XLA, "xla" for a program that XLA compiles; "any"
+        works everywhere.
         """
         c, batch, slots = self.config, ops.shape(memory)[0], max_length * beam_width
         kind, widths = kind_for(loop), (c.key_width, c.value_width)
@@ -191,16 +192,16 @@ class Transformer(keras.Model):
         return Cache(past, ops.zeros((batch, beam_width, slots), "bool"), projected, memory_mask)
 
     def grow(self, cache, max_length):
-        """The cache with room for `max_length` steps, two at least and no fewer than it has."""
+        """The cache with room for `max_length` steps, at least two; these may not be fewer than it has room for now."""
         width = cache.path.shape[1]
         more = ops.maximum(max_length, 2) - ops.shape(cache.path)[2] // width  # two: an XLAKVCache has two arrays
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
     def step(self, ids, index, cache, products=None):
-        """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, Cache -> (B, W, V), Cache
+        """Decodes one position: logits after `ids`, which stand at `index`. (B, W), scalar, Cache -> (B, W, V), Cache
 
-        `products` are those of the loop that the step is part of, if any; see `fast_products.py`.
+        `products` are those prepared for the loop that the step is part of, if any; see `fast_products.py`.
         """
         index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
@@ -263,7 +264,7 @@ class Transformer(keras.Model):
     # --- Keras
 
     def export(self, filepath, *args, input_signature=None, **options):
-        """As of every Keras model, logits from ids of any shape. What translates is exported by `python -m export`."""
+        """Exports, as every Keras model does, logits from ids of any shape. `python -m export` exports a translator."""
         ids = tf.TensorSpec((None, None), tf.int32)
         return super().export(filepath, *args, input_signature=input_signature or [(ids, ids)], **options)
 

@@ -1,4 +1,4 @@
-"""Named configurations. BASE is the paper's base model; every other preset is what differs from it.
+"""Named configurations. BASE is the paper's base model; every other preset states what differs from it.
 
 The rows of Table 3 are written as the paper prints them: only the cells that are not blank.
 """
@@ -8,7 +8,7 @@ from keras_transformer.config import Config, ConfigError, did_you_mean
 BASE = Config()
 
 # For small corpora (tens of thousands of pairs) on a small machine: network, optimizer, batches and rate of the best
-# recipe for Multi30k (docs/results.md), without its cooldown: a run may not be shorter than that.
+# recipe for Multi30k (docs/results.md), without its cooldown, as no run may be shorter than its cooldown.
 TINY = BASE.replace(
     model=dict(num_encoder_layers=4, num_decoder_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3, norm="pre"),
     data=dict(vocab_size=10_000),
@@ -37,7 +37,7 @@ PRESETS = {
     "tiny": TINY,
     # The built-in corpus, learnt within minutes on two cores.
     "demo": TINY.replace(
-        model=dict(dropout=0.0, norm="post"),  # the grammar gives as many sentences as one likes
+        model=dict(dropout=0.0, norm="post"),  # the grammar makes any number of sentences
         data=dict(train="demo", max_pairs=60_000, vocab_size=1000, buckets=3),
         train=dict(
             steps=600,

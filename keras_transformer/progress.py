@@ -9,7 +9,7 @@ WIDTH = 30  # of the bar
 
 
 class Progress:
-    """Use as a context, so that the last line is ended; nothing is shown of what takes less than a moment.
+    """A progress bar. Use it as a context, so that its last line is ended; what takes only a moment shows nothing.
 
     Args:
         title: What is going on.

@@ -30,7 +30,7 @@ def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 
 def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Config:
-    """The configuration of what `read_recipe` and `parse_overrides` have found."""
+    """The configuration of a recipe, as `read_recipe` gives it, with `changes`, as `parse_overrides` gives them."""
     name = changes.get("preset", recipe.get("preset", "base"))
     config = preset(name)
     for values in (recipe, absolute(changes, Path.cwd())):
@@ -50,7 +50,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def _without_none(values):
-    """TOML has no value for none: a recipe says "none", as `--set` does."""
+    """Turns "none" into None, for which TOML has no value; `--set` does the same."""
     if not isinstance(values, Mapping):
         return values
     return {name: None if isinstance(x, str) and x.lower() == "none" else x for name, x in values.items()}
@@ -102,7 +102,7 @@ def parse_decode(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value; `none` for no value; anything else is a string, so that quotes may be left out."""
+    """Reads `none` as None, and TOML as its value; anything else is a string, so that quotes may be left out."""
     text = text.strip()
     if text.lower() == "none":
         return None

@@ -11,16 +11,16 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Keras counts its iterations from 0 and calls the schedule before the update, so the first update has step 1. Where
     the optimizer accumulates gradients, an iteration is a micro-batch, and `accumulation` of them make a step.
 
-    Not in the paper: over the last `cooldown_steps` of `steps` a factor falls in a straight line from 1 to 0. Small
-    batches at a high rate learn fast but noisily, and the noise has to end.
+    Not in the paper: over the last `cooldown_steps` of `steps`, the rate is multiplied by a factor that falls linearly
+    from 1 to 0. Small batches at a high rate learn fast but noisily, and the noise has to end.
 
     Args:
         d_model: width of the model.
         warmup_steps: the step of the highest rate.
         scale: factor on the whole.
         accumulation: the optimizer's `gradient_accumulation_steps`.
-        steps: of the whole training, where there are `cooldown_steps`.
-        cooldown_steps: the last so many of `steps`.
+        steps: how many the whole training has; needed where there are `cooldown_steps`.
+        cooldown_steps: how many of `steps`, the last ones, are the cooldown.
     """
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0, accumulation=1, steps=None, cooldown_steps=0):

@@ -9,8 +9,8 @@ import sys
 def say(text: str = "", *, end: str = "\n", stream=None):
     """Shows a text at once, on standard output unless `stream` is another one.
 
-    Where nobody reads on (a `tee` that Ctrl-C has ended, a terminal that was closed) the stream is silent from now on.
-    What cannot be written for another reason, as on a full disk, is not.
+    Once nobody reads any more (a `tee` that Ctrl-C has ended, a terminal that was closed), the stream stays silent.
+    What cannot be written for another reason, such as a full disk, is left out.
     """
     stream = stream or sys.stdout
     if stream is None:  # closed, as for a daemon
@@ -23,12 +23,12 @@ def say(text: str = "", *, end: str = "\n", stream=None):
 
 
 def silence(stream):
-    """Nothing that is written comes anywhere. Python flushes at its end what it could not write, and would complain."""
+    """Discards what is written from now on. At its end Python flushes what it could not write, and would complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def warn(text: str = "", *, end: str = "\n"):
-    """The same on standard error: progress, and what is not the result."""
+    """`say` on standard error: for progress, and for what is not the result."""
     if sys.stderr is not None:
         say(text, end=end, stream=sys.stderr)
 

@@ -1,10 +1,10 @@
-"""Words cut at random into other pieces: subword regularisation.
+"""Cuts words at random into other pieces: subword regularisation.
 
     ▁lower  --BPE-->      ▁lo we r    some of its merges are left out (Provilkov et al. 2020)
             --unigram-->  ▁l ower     one of all ways, the likely ones more often (Kudo 2018)
 
-SentencePiece can do that too, but its random numbers may be others in every process, and a run that was stopped has to
-go on with the batches that it would have had. Here they are those of `random.Random`, which Python promises to keep.
+SentencePiece can do that too, but its random numbers may differ from process to process, and a run that was stopped has
+to go on with the batches that it would have had. Here they come from `random.Random`, which Python promises to keep.
 """
 
 import heapq
@@ -46,7 +46,7 @@ class Subwords:
     def sample(self, ids: Sequence[int], amount: float, random: Callable[[], float]) -> list[int]:
         """The ids of one text, every word cut anew.
 
-        What is no piece of the vocabulary, an unknown character or a byte, stays and parts its word.
+        What is not a piece of the vocabulary, an unknown character or a byte, stays and splits its word.
 
         Args:
             ids: As SentencePiece cuts the text.
@@ -73,8 +73,8 @@ class Subwords:
         return word if len(word) > 1 and all(character in self._ids for character in word) else None
 
     def _merged(self, word, amount, random):
-        """By the merges of BPE, the best first, each of which is left out with probability `amount`. -> pieces"""
-        pieces = list(word)  # that have been merged into the one before them become ""
+        """Cuts a word by the merges of BPE, the best first; each is left out with probability `amount`. -> pieces"""
+        pieces = list(word)  # one that has been merged into the one before it becomes ""
         left, right = list(range(-1, len(word) - 1)), list(range(1, len(word) + 1))
         merges = []  # (how late, place, what comes of it)
 
@@ -111,7 +111,7 @@ class Subwords:
         return pieces[::-1]
 
     def _ways(self, word, amount):
-        """Of every end of a piece, where that may begin, and the shares of these beginnings, summed up."""
+        """For every end of a piece, where that piece may begin, and the cumulated shares of these beginnings."""
         totals, ways = [0.0], [None]  # totals: log of all ways up to there
         for end in range(1, len(word) + 1):
             begins = [begin for begin in range(max(0, end - self._longest), end) if word[begin:end] in self._ids]

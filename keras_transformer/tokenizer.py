@@ -3,8 +3,8 @@
     "The cat."  --encode-->  [21, 340, 7, 3]  --pieces-->  ["▁The", "▁cat", ".", "</s>"]
                              [21, 340, 7, 3, 0, 0]  --decode-->  "The cat."
 
-What decoding gives back is the text as the model normalises it (NFKC; tabs, newlines and runs of blanks become one
-blank; no accent is lost), in lower case if the model was trained so. `GraphTokenizer` is the same model as
+Decoding gives back the text as the model normalises it (NFKC; tabs, newlines and runs of blanks become one blank; no
+accent is lost), in lower case if the model was trained so. `GraphTokenizer` is the same model as
 tensorflow-text operations: its ids equal those of Python on every string.
 """
 
@@ -25,8 +25,8 @@ from keras_transformer.files import replacing
 from keras_transformer.subwords import Subwords
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-MAX_SENTENCE = 2**30  # bytes of a line to learn from; SentencePiece leaves out longer ones, of 4,192 if it is not told
-TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not know the machine
+MAX_SENTENCE = 2**30  # bytes of a line to learn from; SentencePiece leaves out longer ones, by itself those above 4,192
+TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not depend on that
 NORMALIZERS = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`; cf: case folding
 
 
@@ -57,7 +57,7 @@ class Tokenizer:
         lowercase: bool = False,
         character_coverage: float = 1.0,
     ) -> Self:
-        """A model of the given sentences: the same model for the same sentences, on every machine.
+        """Trains a model on the given sentences: the same model for the same sentences, on every machine.
 
         Args:
             vocab_size: The most pieces; a small corpus gives fewer.
@@ -118,7 +118,7 @@ class Tokenizer:
             return self._processor.encode(texts, **options)
 
     def sample(self, sequences: Iterable[Sequence[int]], amount: float, seed: int) -> list[list[int]]:
-        """Ids as `encode` gives them, their text cut otherwise (subword regularisation): a pure function of the three.
+        """Cuts the text of ids from `encode` differently (subword regularisation): a pure function of the arguments.
 
         `amount` is the probability of leaving out a merge (BPE-dropout), or the smoothing alpha of a unigram model,
         where 0.1 is a strong and 1.0 a weak effect.
@@ -144,7 +144,7 @@ class Tokenizer:
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
     def ids(self, pieces: Iterable[str]) -> list[int]:
-        """The id of each written form: what `pieces` was made of."""
+        """The id of each written form: the inverse of the method `pieces`."""
         pieces = list(pieces)
         ids = [self._processor.piece_to_id(piece) for piece in pieces]
         unknown = self._processor.id_to_piece(UNK_ID)
@@ -153,7 +153,7 @@ class Tokenizer:
         return ids
 
     def graph_tokenizer(self) -> "GraphTokenizer":
-        """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys living ones."""
+        """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys existing ones."""
         return GraphTokenizer(self)
 
 
@@ -168,18 +168,18 @@ class GraphTokenizer(tf.Module):
         import tensorflow_text  # here, because it takes a second and only serving needs it
 
         self._vocab_size = tokenizer.vocab_size
-        # In a SavedModel that is loaded again, tokenizers of the same name, as by default, are all the first of them.
+        # Where a SavedModel is loaded, tokenizers of the same name, which is the default, would all be the first one.
         self._model = tensorflow_text.SentencepieceTokenizer(
             tokenizer.model_bytes, out_type=tf.int32, add_eos=True, name=f"sentencepiece_{tokenizer.model_hash}"
         )
 
     def encode_tensor(self, text) -> tf.RaggedTensor:
-        """Strings (N,) -> int32 ids (N, None), end of sentence included. Bytes that are no UTF-8 count as U+FFFD."""
+        """Strings (N,) -> int32 ids (N, None), end of sentence included. Bytes that are not UTF-8 count as U+FFFD."""
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
         return self._model.tokenize(text)
 
     def decode_tensor(self, ids) -> tf.Tensor:
-        """Ids (N, T), each row read up to its end of sentence -> strings (N,). No id is an error."""
+        """Ids (N, T), each row read up to its end of sentence -> strings (N,). Any id is accepted."""
         ids = tf.cast(ids, tf.int32)
         is_end = tf.cast(tf.equal(ids, EOS_ID), tf.int32)
         visible = tf.equal(tf.cumsum(is_end, axis=1), 0) & tf.not_equal(ids, PAD_ID) & tf.not_equal(ids, BOS_ID)

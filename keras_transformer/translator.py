@@ -28,7 +28,7 @@ from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
-MANY_BEAMS = 8  # of a sentence; with more, fewer sentences go through the model together, by the square
+MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
 log = logging.getLogger(__name__)
 
 
@@ -36,7 +36,7 @@ class Translation(NamedTuple):
     text: str
     score: float  # log_prob / length penalty
     log_prob: float  # of all pieces
-    pieces: list[str]  # as the search wrote it, end of sentence included, which its limit may have cut off
+    pieces: list[str]  # as the search wrote them, end of sentence included unless the limit cut it off
 
 
 class Scored(NamedTuple):
@@ -63,11 +63,12 @@ class Translator:
         model: a `Transformer`.
         tokenizers: its `Tokenizers`.
         decode: the `DecodeConfig`.
-        xla: whether XLA compiles the search; None: for the shapes for which that pays, see `compilation.py`. What is
-            compiled keeps a copy of the decoder's kernels and of the vocabulary, and until the process ends TensorFlow
-            keeps the programs: of a small model 200 MB for the first shape of a translator, 50 for every other one.
+        xla: whether XLA compiles the search; None: only for the shapes for which that pays, see `compilation.py`. A
+            compiled search keeps a copy of the decoder's kernels and of the vocabulary, and TensorFlow keeps the
+            programs until the process ends: for a small model 200 MB for the first shape of a translator and 50 MB for
+            every other one.
 
-    On a GPU all of the process multiplies in float32 from then on; see `gpu.py`.
+    On a GPU the whole process multiplies float32 as float32 from then on; see `gpu.py`.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Translator:
 
     @classmethod
     def load(cls, workdir, *, xla: bool | None = None, **decode) -> Self:
-        """The finished model of a run; `decode` changes fields of its `DecodeConfig`."""
+        """Loads the finished model of a run; `decode` changes fields of its `DecodeConfig`."""
         workdir = Path(workdir)
         model_path = workdir / "model.keras"
         if not model_path.exists():
@@ -114,8 +115,8 @@ class Translator:
 
     @property
     def model(self) -> Transformer:
-        """What is asked. Its weights may change. Other layers, as with LoRA, or another model need another translator,
-        for this one is traced."""
+        """The model. Its weights may change; other layers, as with LoRA, or another model need another translator,
+        because this one is traced."""
         return self._model
 
     @property
@@ -126,23 +127,23 @@ class Translator:
     # --- what can be asked
 
     def translate(self, texts: Iterable[str]) -> list[str]:
-        """The best translation of every text, in order. A text without a piece, as a blank one, gives "".
+        """The best translation of every text, in order. A text without any piece, such as a blank one, gives "".
 
         Args:
-            texts: strings, each translated as one sentence. What has more than `decode.max_input_length` pieces is cut,
-                and that is logged.
+            texts: strings, each translated as one sentence. A text of more than `decode.max_input_length` pieces is
+                cut, which is logged.
         """
         return [translations[0].text for translations in self.translate_nbest(texts, num_hypotheses=1)]
 
     def translate_nbest(self, texts: Iterable[str], num_hypotheses: int) -> list[list[Translation]]:
         """The best translations of every text, best first, no two of them equal; fewer where there are not so many.
 
-        `score` gives them the same scores by their pieces. By their text it may not: the search can cut words otherwise
-        than the tokenizer does.
+        `score` gives them the same scores if it is given their pieces. Given their texts it may not, because the search
+        can cut words differently from the tokenizer.
 
         Args:
-            texts: strings, as of `translate`.
-            num_hypotheses: how many are wanted; the beam is as wide at least.
+            texts: strings, as in `translate`.
+            num_hypotheses: how many are wanted; the beam is at least this wide.
         """
         search = self.searching(num_hypotheses)
         beams = max(self.decode.beam_width, num_hypotheses)
@@ -151,11 +152,11 @@ class Translator:
     def translate_prefix(self, texts: Iterable[str], prefixes: Iterable[str]) -> list[Translation]:
         """The best translation of every text among those that begin with its prefix.
 
-        The prefix is what the tokenizer makes of it: normalised, unknown characters as "⁇". It should end with a word:
-        the translation goes on behind its last piece, and may be no likely one of a word that is cut.
+        The prefix is used as the tokenizer reads it: normalised, unknown characters as "⁇". It should end with a whole
+        word: the translation goes on after its last piece, and may continue a cut word in an unlikely way.
 
         Args:
-            texts: strings, as of `translate`.
+            texts: strings, as in `translate`.
             prefixes: how the translation of each begins; "" leaves it free.
         """
         texts, prefixes = _texts(texts), _texts(prefixes)
@@ -193,7 +194,7 @@ class Translator:
         return [drawn for drawn, *_ in self._translations(texts, ask)]
 
     def score(self, sources: Iterable[str], targets: Iterable[str | list[str]]) -> list[Scored]:
-        """How likely the model finds each target as the translation of its source, by its pieces and in all.
+        """How likely the model finds each target as the translation of its source, in all and piece by piece.
 
         Args:
             sources: what was translated.
@@ -241,9 +242,9 @@ class Translator:
     # --- text to ids and back
 
     def _translations(self, texts, ask, beams=1):
-        """What `ask(source_ids, rows, ahead)` finds for every text with so many beams.
+        """The translations that `ask(source_ids, rows, ahead)` finds for every text, with so many beams.
 
-        `rows` are the texts that the rows of ids stand for; `ahead` is how many more batches of their shape there are.
+        `rows` are the numbers of the texts whose ids these are; `ahead` is how many more batches of their shape follow.
         """
         found = [[Translation("", 0.0, 0.0, [])] for _ in texts]
         limit = inference.longest_input(self.model, self.decode)
@@ -264,7 +265,7 @@ class Translator:
         return found
 
     def _read(self, ids, scores, log_probs, lengths):
-        """What one sentence's hypotheses say; a list is shorter where fewer were found, or two are the same words."""
+        """The translations of one sentence's hypotheses; fewer where fewer were found, or two have the same text."""
         tokenizer, distinct = self.tokenizers.target, {}
         hypotheses = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True) if length]
         for text, *numbers, pieces in zip(tokenizer.decode(hypotheses), scores, log_probs, hypotheses, strict=False):
@@ -319,7 +320,7 @@ class Translator:
 
 @contextlib.contextmanager
 def _damage(path):
-    """Whatever goes wrong inside is said to be the fault of the file, which can be opened."""
+    """Reports what goes wrong inside as damage of the file, after checking that the file can be opened."""
     path.open("rb").close()
     try:
         yield
@@ -331,7 +332,7 @@ def _damage(path):
 
 
 def _texts(texts, or_pieces=False):
-    """The texts as a list, some of them as lists of pieces where that may be; one string is no list of texts."""
+    """The texts as a list, some of them, with `or_pieces`, as lists of pieces. A single string is refused."""
 
     listed = None if isinstance(texts, str | bytes) else list(texts)
     if listed is None or not all(isinstance(text, str) or (or_pieces and _are_pieces(text)) for text in listed):
@@ -345,13 +346,13 @@ def _are_pieces(value):
 
 def _integers(values):
     values = np.asarray(values)
-    if values.size and not np.can_cast(values.dtype, np.int64):  # of none NumPy thinks that they are floats
+    if values.size and not np.can_cast(values.dtype, np.int64):  # NumPy takes an empty list for floats
         raise ValueError(f"`seeds` must be integers of 64 bits. Received: {values!r:.80}")
     return values.astype(np.int64)
 
 
 def _ids(tokenizer, pieces):
-    """Of the pieces of a translation, which has neither padding nor a begin of sentence, and nothing behind its end."""
+    """The ids of the pieces of a translation. Refuses padding, a begin of sentence, and anything behind the end."""
     ids = tokenizer.ids(pieces)
     if PAD_ID in ids or BOS_ID in ids or EOS_ID in ids[:-1]:
         raise ValueError(f"Expected the pieces of a translation. Received: {pieces!r:.80}.")
@@ -361,7 +362,7 @@ def _ids(tokenizer, pieces):
 def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:
     """Row numbers in batches of similar lengths, longest first.
 
-    A batch holds at most `tokens`, padding included, and 1, 2, 4, 8, ... rows, but for the last: there are few shapes.
+    A batch holds at most `tokens`, padding included, and 1, 2, 4, 8, ... rows, except the last, so that shapes are few.
     """
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     start = 0

@@ -25,18 +25,18 @@ def _by_xla():
 
 
 def on_gpu():
-    """Whether there is a GPU, where everything runs then that can."""
+    """Whether there is a GPU; then everything that can run there does."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
 def barrier(x):
-    """`x`, which XLA makes as it is said here and does not join with what is made of it. Without XLA nothing is."""
+    """`x`, which XLA then computes as written and does not fuse with what reads it. Without XLA this does nothing."""
     return optimization_barrier(x)[0] if _by_xla() else x
 
 
 @tf.RegisterGradient("XlaOptimizationBarrier")
 def _of_barrier(_, *dy):
-    """As it came."""
+    """Passes the gradient through."""
     return dy
 
 
@@ -46,11 +46,11 @@ def block_size(size):
 
 
 def log_sum_exp(logits, maxima=None):
-    """`tf.reduce_logsumexp` over the last axis. `maxima` are those of blocks of it, where somebody has found them.
+    """`tf.reduce_logsumexp` over the last axis. `maxima` are the maxima of its blocks, where these are known already.
 
-    XLA on a CPU would write all exponentials down, and then read them for their sum. The sum of equal parts it makes
-    together with the exponentials, so that only a sixteenth is written. That sum is read at one place: where two read
-    it, XLA writes all exponentials again.
+    On a CPU, XLA would write all exponentials to memory and read them again for their sum. The sum of equal parts it
+    makes together with the exponentials, so that only a sixteenth is written. That sum may be read in one place only:
+    where two read it, XLA again writes all exponentials.
     """
     size = logits.shape[-1] or 0
     if not by_xla_on_cpu() or size < PARTS:
@@ -63,10 +63,10 @@ def log_sum_exp(logits, maxima=None):
 
 
 def subtract_at(x, ids, y):
-    """`y` from the numbers of `x` that `ids` name. (..., V), (...), (...) -> (..., V)
+    """Subtracts `y` from the numbers of `x` that `ids` name. (..., V), (...), (...) -> (..., V)
 
-    A GPU subtracts from all of them, and nothing from most. Where it has to be deterministic XLA would make a scatter
-    one number after the other, and TensorFlow on the CPU.
+    On a GPU it subtracts from all numbers, 0 from most. Where a GPU has to be deterministic, XLA would make a scatter
+    one number after the other, and TensorFlow would make it on the CPU.
     """
     num_ids = tf.shape(x)[-1]
     if on_gpu():
@@ -83,7 +83,7 @@ def in_blocks(x, block):
 
 
 def _maximum(x):
-    """Over the last axis, of parts number by number, as long as they are wide: few numbers a row, many rows."""
+    """The maximum over the last axis. While that is wide, its parts are first compared with each other."""
     if x.shape[-1] <= LOOP:
         return tf.reduce_max(x, axis=-1)
     *parts, rest = _parts(x)

@@ -1,4 +1,4 @@
-r"""A model that learns from two translations of its own text besides: data diversification (Nguyen et al. 2020).
+r"""Trains a model on a text and on two translations of it besides: data diversification (Nguyen et al. 2020).
 
     python examples/diversify/diversify.py --recipe examples/multi30k_en_de/recipe.toml --workdir runs/diversified
 
@@ -9,8 +9,8 @@ It needs no other text than the recipe's, and the model is as large as the recip
     forward.txt, backward.txt    source.txt and target.txt in the other language, by the helpers
     model/                       the recipe's model, of the text and of either side with its translation
 
-Each folder is an ordinary run of train_keras.py. What it said is in FOLDER.log, what was said while a helper translated
-in FOLDER-translation.log. The helpers have the recipe too, but for HELPER. The same command again goes on where it was.
+Each folder is an ordinary run of train_keras.py. Its output is in FOLDER.log, that of a helper's translating in
+FOLDER-translation.log. The helpers have the recipe too, except for HELPER. The same command again goes on where it was.
 """
 
 import argparse

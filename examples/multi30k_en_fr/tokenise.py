@@ -4,9 +4,9 @@
     python examples/multi30k_en_fr/tokenise.py --from data/multi30k --to data/multi30k_tok --languages en fr
 
 The dataset has these files, made by the Perl scripts of Moses (its scripts/task1-tokenize.sh: lowercase.perl,
-normalize-punctuation.perl, tokenizer.perl without -a). This is for whoever has the raw text alone. Held against the
-dataset's own: English is the same, German but for one line of 31,014; of French the dataset's README gives word counts,
-and there are 14 words of 409,845 fewer in train, 1 of 14,381 in valid, none in test2016.
+normalize-punctuation.perl, tokenizer.perl without -a). This is for those who have only the raw text. Compared with the
+dataset's own, English is the same, and German except one line of 31,014. For French the dataset's README gives word
+counts: here there are 14 words of 409,845 fewer in train, 1 of 14,381 in valid, none in test2016.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python examples/tatoeba_en_de/pack.py --workdir runs/tatoeba_en_de --to examples/tatoeba_en_de/model
 
 The weights keep the eleven binary digits of half precision and are compressed, which halves the file; it stays an
-ordinary model.keras in float32. Of the configuration, data, model and decode are kept, and of a file its name alone:
-the folder says nothing of the machine that it was made on.
+ordinary model.keras in float32. The sections data, model and decode of the configuration are kept, with files named
+without their folders: nothing is said about the machine that it was made on.
 """
 
 import argparse

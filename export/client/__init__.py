@@ -15,7 +15,7 @@ __all__ = ["GrpcClient", "RestClient", "ServingError", "VersionStatus"]
 
 
 def __getattr__(name):
-    """The clients, once they are asked for: the command begins at once, and each needs no packages but its own."""
+    """Imports a client when it is first asked for: the command starts at once, and each needs only its own packages."""
     if name == "RestClient":
         from export.client.rest import RestClient as Client
     elif name == "GrpcClient":

@@ -13,7 +13,7 @@ class GrpcClient(Client):
 
     Args:
         target: "127.0.0.1:8500".
-        version: the newest without it and without a label.
+        version: which one is asked; without it and without a label the newest.
         label: of the version that is asked, such as "stable".
         timeout: seconds, of one request with all its attempts.
         batch_size: rows of one request, at most.
@@ -74,7 +74,7 @@ class GrpcClient(Client):
         return {name: _values(name, tf.make_ndarray(tensor)) for name, tensor in outputs.items()}
 
     def _dtypes(self, signature):
-        """Of the inputs: a list of Python's numbers does not say how many bits they have."""
+        """The dtypes of a signature's inputs: a list of Python's numbers does not say how many bits they have."""
         from tensorflow_serving.apis import get_model_metadata_pb2 as messages
 
         if signature not in self._signatures:  # yet, or in the version before
@@ -140,7 +140,7 @@ def _text(values):
 
 
 def _tensor(name, values, dtype):
-    """As a message. What does not fit is refused as a server refuses it over REST; integers would wrap around."""
+    """The values as a message. What does not fit is refused as over REST by a server; integers would wrap around."""
     import numpy as np
     import tensorflow as tf
 

@@ -5,7 +5,7 @@
 
 A line ends with \\n or \\r\\n and nothing else, a byte order mark may stand before the first, and bytes that are not
 UTF-8 become U+FFFD: as in keras_transformer/commands/lines.py, which would bring TensorFlow here. A text longer than
-what any server reads of it is cut, and that is said.
+any server reads is cut, with a note on standard error.
 """
 
 import codecs
@@ -74,7 +74,7 @@ def _value(name, value, number):
 def batches(rows: Iterable[Row], num_rows: int) -> Iterator[list[Row]]:
     """The rows some at a time: at most `num_rows`, and fewer where a request would be longer than `MAX_REQUEST`.
 
-    Where `rows` raises an error, those before it come first.
+    If `rows` raises an error, the rows before it are yielded first.
     """
     batch, size, failure = [], 0, None
     try:

@@ -22,7 +22,7 @@ CODES = {
     504: "DEADLINE_EXCEEDED",
 }
 CONNECT_TIMEOUT = 5.0  # seconds; a server that is there accepts at once
-MAX_RETRY_AFTER = 60.0  # seconds; who asks for more is asked earlier
+MAX_RETRY_AFTER = 60.0  # seconds; a server that wants a longer wait is asked earlier
 
 
 class RestClient(Client):
@@ -30,12 +30,12 @@ class RestClient(Client):
 
     Args:
         url: of the server, "http://127.0.0.1:8501".
-        version: the newest without it and without a label.
+        version: which one is asked; without it and without a label the newest.
         label: of the version that is asked, such as "stable".
         timeout: seconds, of one attempt.
         batch_size: rows of one request, at most.
         retries: attempts after the first, where a connection is refused or breaks, or the answer is 429 or 503. The
-            waiting times double, with jitter; the server's Retry-After goes before.
+            waiting times double, with jitter; the server's Retry-After takes precedence.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RestClient(Client):
         return self._output_names[signature][0]
 
     def _answer(self, method, what, name, body=None):
-        """What the answer has under this name."""
+        """The value of `name` in the server's answer."""
         content = self._ask(method, what, body)
         if name not in content:  # JSON, of somebody else
             raise self._foreign(f"no {name!r}")
@@ -109,7 +109,7 @@ class RestClient(Client):
         except requests.Timeout as error:
             raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-            if isinstance(_cause(error), ReadTimeoutError):  # behind the headers
+            if isinstance(_cause(error), ReadTimeoutError):  # after the headers
                 raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
             raise ServingError("UNAVAILABLE", f"cannot reach {url}: {_cause(error)}") from error
         except requests.RequestException as error:
@@ -170,7 +170,7 @@ def _content(response):
 
 
 def _to_json(value):
-    """Bytes, and the arrays and numbers of NumPy."""
+    """Turns bytes, and the arrays and numbers of NumPy, into what JSON has."""
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
     if hasattr(value, "tolist"):

@@ -74,7 +74,7 @@ class Client(abc.ABC):
 
     @abc.abstractmethod
     def status(self) -> list[VersionStatus]:
-        """Of the model's versions on this server, newest first."""
+        """The states of the model's versions on this server, newest first."""
 
     @abc.abstractmethod
     def close(self):

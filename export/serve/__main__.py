@@ -130,7 +130,7 @@ def _terminate(*_):
 
 
 def _report(line):
-    """The server goes on where nobody reads what it says, or it cannot be written."""
+    """Prints a line on standard error. If it cannot be written, or nobody reads it, the server goes on."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(line, file=sys.stderr, flush=True)

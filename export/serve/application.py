@@ -4,8 +4,8 @@ GET  /v1/models/NAME[WHICH]            which versions there are, and in what sta
 GET  /v1/models/NAME[WHICH]/metadata   their signatures
 POST /v1/models/NAME[WHICH]:predict    see export/serve/tensors.py
 
-WHICH is /versions/N or /labels/LABEL. The labels are those of models.config. A label that does not exist is a 400, one
-whose version is not loaded a 404; the state is told of all versions where a label is given: TF Serving's answers.
+WHICH is /versions/N or /labels/LABEL. The labels are those of models.config. As in TF Serving, a label that does not
+exist is a 400, one whose version is not loaded a 404, and with a label the states of all versions are returned.
 
 400 wrong request   404 no such model or version   413 body too large   429 no memory
 503 queue full, or the model is being loaded       504 took too long
@@ -33,11 +33,11 @@ ROUTES = {
     ("GET", "metadata"): re.compile(MODEL + "/metadata"),
     ("POST", "predict"): re.compile(MODEL + ":predict"),
 }
-DISCARDED = 16  # bodies too large are read up to so many times the limit: who is still sending does not see an answer
+DISCARDED = 16  # too large bodies are read up to so many times the limit: a client that is still sending sees no answer
 
 
 class _Model(NamedTuple):
-    """Which one a path names; neither version nor label is the newest."""
+    """The model that a path names; without version and label, its newest version."""
 
     name: str
     version: int | None
@@ -134,7 +134,7 @@ class Application:
 
 
 def asgi(versions: Versions, executor: Executor, limits: RequestLimits) -> Starlette:
-    """The application together with the watching of its versions."""
+    """The application, together with the task that watches its versions."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_):

@@ -6,7 +6,7 @@
     c (3 rows)
 
 A request waits a few milliseconds for company, or until a thread is free. Requests are checked before they come here;
-where a call of several fails nevertheless, each of them is run alone, so that the error is only told to who caused it.
+where a call of several fails nevertheless, each of them is run alone, so that only the one that caused it is told.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Batcher:
         self._workers: set[asyncio.Task] = set()
 
     async def submit(self, inputs: Arrays) -> Arrays:
-        """The outputs for these inputs alone; who is cancelled while waiting is not run."""
+        """The outputs for these inputs alone; a request that is cancelled while it waits is not run."""
         num_rows = len(next(iter(inputs.values())))
         largest, limit, num_queued = self._settings.max_rows, self._settings.max_queued_rows, self._num_queued()
         if num_rows > largest:  # in the words of TF Serving
@@ -78,7 +78,7 @@ class Batcher:
                 if batch:
                     await self._answer(batch)
         finally:
-            self._workers.discard(asyncio.current_task())  # at once: who comes next must not count on it
+            self._workers.discard(asyncio.current_task())  # at once: the next request must not count on it
 
     def _take(self):
         batch, num_rows = [], 0

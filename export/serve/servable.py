@@ -23,7 +23,8 @@ class Signature(NamedTuple):
 
     @property
     def merges(self) -> bool:
-        """Whether only the batch has an open size: elsewhere strangers' rows would change the shape of an answer."""
+        """Whether requests may share a call: only if no size but the batch is open, or rows of strangers would change
+        the shape of an answer."""
         return all(None not in spec.shape[1:] for spec in [*self.inputs.values(), *self.outputs.values()])
 
 

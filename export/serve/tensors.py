@@ -130,7 +130,7 @@ def _array(name, value, spec):
 
 
 def _shape(value):
-    """Of the first elements, level by level."""
+    """The shape of nested lists, by the first element of each level."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -203,7 +203,7 @@ def answer(outputs: dict[str, np.ndarray], by_rows: bool) -> dict:
 
 
 def _plain(name, array):
-    """Nested lists of what JSON has."""
+    """An array as nested lists of values that JSON has."""
     if array.dtype.kind == "O":
         texts = [_text(name, value) for value in array.ravel()]
         return np.array(texts, object).reshape(array.shape).tolist()

@@ -2,10 +2,10 @@
 
     served/demo/1   AVAILABLE   it has the label `stable`
     served/demo/2   END         unloaded when version 3 was there and its last request was answered
-    served/demo/3   AVAILABLE   the newest: it answers who names no version
+    served/demo/3   AVAILABLE   the newest: it answers requests that name no version
     served/demo/4   END         with an error: it is broken. Tried again when its files change
 
-Loaded are the newest version that can be, and those that have a label; TF Serving has the one before the newest too. A
+The newest version that can be loaded is, and so are those with a label; TF Serving has the one before the newest too. A
 version is loaded before another is unloaded for it, and a label moves once its new version is loaded.
 """
 
@@ -34,9 +34,9 @@ class Versions:
     """The versions in `folder`.
 
     Args:
-        load: the path of a version to what serves it; called in a thread, may raise anything.
-        report: told in a line what happens.
-        labels: what versions have a label; called in a thread, may raise OSError and ValueError.
+        load: turns the path of a version into what serves it; called in a thread, may raise anything.
+        report: called with a line for everything that happens.
+        labels: returns the labels and their versions; called in a thread, may raise OSError and ValueError.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Versions:
         self._complaint = None
 
     async def watch(self):
-        """Until it is cancelled."""
+        """Polls until it is cancelled."""
         while True:
             try:
                 await self.poll()
@@ -69,7 +69,7 @@ class Versions:
             await asyncio.sleep(POLL)
 
     async def poll(self):
-        """Looks once, and loads and unloads."""
+        """Looks at the folder once, and loads and unloads versions."""
         newest, labels = await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
         if newest is None and not self._loaded:
             self._complain(f"waiting for a version, a folder with a number for a name, in {self._folder}")
@@ -92,7 +92,7 @@ class Versions:
         }
 
     def states(self, version: int | None = None) -> list[tuple[int, State]]:
-        """Of one version or of all, newest first."""
+        """The states of one version or of all, newest first."""
         if version is not None and version not in self._states:
             raise RequestError(404, f"Could not find version {version} of model {self.name}")
         if not self._states:
@@ -102,7 +102,7 @@ class Versions:
 
     @contextlib.contextmanager
     def use(self, version: int | None = None, label: str | None = None) -> Iterator:
-        """What serves a version, that of a label, or the newest; it is not unloaded in the meantime."""
+        """What serves a version, given by number or label, or the newest; it is not unloaded in the meantime."""
         used = self._find(version if label is None else self._version_of(label))
         self._num_requests[used] = self._num_requests.get(used, 0) + 1
         try:
@@ -128,7 +128,7 @@ class Versions:
         raise RequestError(404, f"Servable not found for request: {which}")
 
     def _look(self):
-        """The newest version that is not known to be broken, and the labels; those of before, if they are damaged."""
+        """The newest version that is not known to be broken, and the labels; the previous ones if these are damaged."""
         newest = max(filter(self._is_sound, _versions_in(self._folder)), default=None)
         try:
             return newest, self._read_labels()
@@ -140,7 +140,7 @@ class Versions:
         return version not in self._broken or self._broken[version] != _files(self._folder / str(version))
 
     async def _load_once(self, version):
-        """Loads a version that is there, is not loaded and not known to be broken. -> whether it is loaded"""
+        """Loads a version that exists, unless it is loaded or known to be broken. -> whether it is loaded now"""
         is_new = version not in self._loaded and (self._folder / str(version)).is_dir()
         if is_new and await asyncio.to_thread(self._is_sound, version):
             loaded = await self._try_to_load(version)
@@ -188,7 +188,7 @@ def _versions_in(folder):
 
 
 def _files(folder):
-    """What changes when a version is repaired."""
+    """The files of a version with sizes and times, which change when it is repaired."""
     paths = [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names]
     found = set()
     for path in paths:

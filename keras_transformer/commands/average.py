@@ -45,7 +45,7 @@ def run(options) -> int:
 
 
 def _check_tokenizers(folder, paths):
-    """Weights of runs with other pieces have no mean, even where there are equally many."""
+    """Refuses checkpoints of runs with other pieces: their weights have no mean, even where these are equally many."""
     pieces = {path.name: path.read_bytes() for path in folder.glob("*.model")}
     for path in paths:
         checkpoints = path.resolve().parent

@@ -41,13 +41,13 @@ def run(options) -> int:
     evaluation, hypotheses, translator = evaluate(options)
     try:
         print(evaluation.to_text(), flush=True)
-    finally:  # though nobody reads; and a file that cannot be written does not cost the scores
+    finally:  # even if nobody reads; and the scores come first, should a file fail to be written
         _write(options, evaluation, hypotheses, translator)
     return 0
 
 
 def _check_outputs(options):
-    """An error where something could not be written, before the work and not after it."""
+    """Raises an error if an output could not be written, before the work and not after it."""
     given = [options.source, options.reference, options.hypotheses, options.other, *files_of_run(options.workdir)]
     inputs = [path for path in given if path]
     for path in (options.output, options.json, options.html):
@@ -59,7 +59,7 @@ def _check_outputs(options):
 
 
 def evaluate(options):
-    """-> Evaluation, the lines that it is about, the `Translator` that has written them or None"""
+    """Evaluates. -> Evaluation, the hypotheses, and the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 
     sources, references, data = _test_set(options)

@@ -1,8 +1,8 @@
-"""Runs a command and turns its errors into exit codes, whichever door it was called by.
+"""Runs a command and turns its errors into exit codes, whichever script called it.
 
 0 done, 1 error, 2 unknown options or a configuration that cannot be, 130 interrupted (Ctrl-C), 141 nobody reads the
-output; training has 130 and 143 for a run that a signal has stopped. What its user can mend is said in one line,
-without a traceback.
+output; training has 130 and 143 for a run that a signal has stopped. An error that the user can mend is reported in one
+line, without a traceback.
 """
 
 import sys
@@ -20,7 +20,7 @@ def exit_code_of(run: Callable[..., int], options) -> int:
         with interruption_counts():
             code = run(options)
             if sys.stdout is not None:
-                sys.stdout.flush()  # who does not read on is found out here
+                sys.stdout.flush()  # here a reader that is gone is found out
             return code
     except BrokenPipeError:
         silence(sys.stdout)

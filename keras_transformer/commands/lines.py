@@ -1,7 +1,7 @@
 """Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
 
 A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end.
-What a line has beyond `MAX_LINE` bytes is left out, and that is said. A file whose name ends with .gz is packed.
+Bytes of a line beyond `MAX_LINE` are left out, with a note. A file whose name ends with .gz is packed.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def _skip(file):
 def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tuple[str, ...]]]:
     """The rows, tuples of strings, some at a time: at most `num_rows`, fewer where they are long.
 
-    Where `rows` raises an error, those before it come first.
+    If `rows` raises an error, the rows before it are yielded first.
     """
     chunk, size, failure = [], 0, None
     try:
@@ -86,8 +86,8 @@ def open_output(path, *inputs, kept=()):
         kept: paths of other files that the output may not be.
     """
     for other in inputs:
-        if other is not None and not Path(other).is_fifo():  # who writes to a pipe can be read once
-            open_input(other).close()  # what cannot be read should not cost what is in `path`
+        if other is not None and not Path(other).is_fifo():  # a pipe can be read only once
+            open_input(other).close()  # an input that cannot be read should not cost what is in `path`
     if path is not None:
         check_output(path, *inputs, *kept)
     with _named(path), contextlib.nullcontext(_standard("stdout")) if path is None else open_packed(path, "wb") as file:
@@ -102,7 +102,7 @@ def open_output(path, *inputs, kept=()):
 
 @contextlib.contextmanager
 def _named(path):
-    """An error that says that there is no room for more says where."""
+    """Adds the path to an error that says that there is no more room."""
     try:
         yield
     except OSError as error:
@@ -112,8 +112,8 @@ def _named(path):
 
 
 def check_output(path, *inputs):
-    """An error where `path` could not be written, or is one of the inputs. Changes nothing."""
-    if Path(path).is_fifo():  # who reads there would take the end of this for the end of all
+    """Raises an error if `path` could not be written, or is one of the inputs. Changes nothing."""
+    if Path(path).is_fifo():  # its reader would take the end of this try for the end of the output
         return
     existed = Path(path).exists()
     for other in inputs:

@@ -3,7 +3,7 @@
 import argparse
 import os
 
-WORKDIR = "runs/demo"  # of whoever names none
+WORKDIR = "runs/demo"  # where none is named
 
 
 def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
@@ -31,7 +31,7 @@ def load_translator(options, xla=None):
 
 
 def files_of_run(workdir) -> list:
-    """What is read of a run, and what it needs later: no place for an output. None has no files."""
+    """The files that are read of a run or that it needs later: no output may take their place. None has no files."""
     if not workdir:
         return []
     from keras_transformer.data.sources import files

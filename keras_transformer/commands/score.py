@@ -41,7 +41,7 @@ def _as_json(scored):
 
 
 def _pairs(options):
-    """(source, target) after (source, target)."""
+    """The pairs (source, target), one after the other."""
     if not (options.source or options.target):
         return _of_one_file(options.input)
     if not (options.source and options.target) or options.input:

@@ -56,7 +56,7 @@ def run(options) -> int:
 
 
 def deliver(workdir, config):
-    """The finished model as a SavedModel, what this says to a few sentences, and what to try next."""
+    """Exports the finished model as a SavedModel, and shows how it translates a few sentences and what to try next."""
     say(f"\nThe finished model is {workdir}/model.keras.")
     if config.train.export:
         path = _exported(workdir) or _export(workdir)

@@ -9,7 +9,7 @@ from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, 
 from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
 
-MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long lists fewer lines are together
+MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
 
 EPILOG = """\
 One line in is one line out, whatever it holds; a blank line gives an empty one. Translations go to standard output,
@@ -65,7 +65,7 @@ def run(options) -> int:
 def answering(translator, options):
     """The function that gives the output line of every input line; `first` is the number of the first of them.
 
-    What cannot be asked is an error here, before an output is touched.
+    Options that the translator refuses are an error here, before an output is touched.
     """
     if options.nbest:
         translator.searching(options.nbest)

@@ -2,7 +2,7 @@
 
 The pairs lie in a few buckets, each with one fixed shape (data/buckets.py), and every bucket is cut into batches. Epoch
 e has its own order, from (seed, e) alone: the pairs are mixed within each bucket, then the batches. It holds every pair
-exactly once; where the pairs do not come out at full batches, the last one ends in empty rows.
+exactly once; where the pairs do not fill whole batches, the last one ends in empty rows.
 """
 
 from itertools import count
@@ -16,7 +16,7 @@ from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.prefetch import prefetched
 from keras_transformer.tokenizer import BOS_ID, PAD_ID
 
-WIDE_ENOUGH = 0.6  # the share of sentences whose first cut at random fits the shape of their stored pieces, widened
+WIDE_ENOUGH = 0.6  # the share of sentences whose first random cut fits the widened shape of their stored pieces
 ATTEMPTS = 3  # to cut a pair at random so that it fits its batch
 
 
@@ -43,7 +43,7 @@ ELEMENT_SPEC = Batch(Inputs(_ids(), _ids()), _ids(), tf.TensorSpec((None, None),
 class Epoch(NamedTuple):
     number: int
     line: np.ndarray  # all pairs, bucket by bucket, mixed within each
-    order: np.ndarray  # the place in the plan of each batch
+    order: np.ndarray  # for each batch, its place in the plan
 
 
 class BatchPlan:
@@ -98,7 +98,7 @@ class BatchPlan:
         return {"rows_multiple": self.rows_multiple}
 
     def batch(self, k: int) -> Batch:
-        """Batch number `k` of the run, which counts on over the epochs."""
+        """Batch `k` of the run; numbers go on from epoch to epoch."""
         epoch = self._mixed(k // self.batches_per_epoch)
         (shape, begin, end), number = self._places[epoch.order[k % self.batches_per_epoch]]
         begin += number * shape.rows
@@ -120,14 +120,14 @@ class BatchPlan:
     def _mix(self, number: int) -> Epoch:
         if not self.shuffle:
             return Epoch(number, self._line, np.arange(self.batches_per_epoch))
-        # NumPy promises the raw numbers of a bit generator for ever, those of `Generator.permutation` it does not.
+        # NumPy promises never to change the raw numbers of a bit generator, but not those of `Generator.permutation`.
         random = np.random.PCG64([self.seed, number]).random_raw
         keys = random(len(self._line))
         parts = [self._line[b.begin : b.end][np.argsort(keys[b.begin : b.end])] for b in self._buckets]
         return Epoch(number, np.concatenate(parts), np.argsort(random(self.batches_per_epoch)))
 
     def _resample(self, k: int, rows, *sides):
-        """Other cuts of the pairs `rows`, written over those in `sides`."""
+        """Cuts the pairs `rows` anew, and writes the new ids over those in `sides`."""
         left = np.arange(len(rows))
         for seeds in np.random.SeedSequence([self.seed, k]).generate_state(2 * ATTEMPTS).reshape(-1, 2).tolist():
             sampled = list(zip(*self.corpus.sample(rows[left], self.subword_sampling, seeds), strict=True))
@@ -162,7 +162,7 @@ class BatchPlan:
 
 
 def shifted(source_ids, labels) -> Batch:
-    """The labels become the decoder's input behind a begin of sentence."""
+    """Makes a batch: the decoder's input is the labels, shifted right behind a begin of sentence."""
     is_label = labels != PAD_ID
     target_ids = np.zeros_like(labels)
     target_ids[:, 1:] = labels[:, :-1]
@@ -171,8 +171,8 @@ def shifted(source_ids, labels) -> Batch:
 
 
 def growth(corpus: Corpus, amount: float) -> np.ndarray:
-    """How many times longer subword sampling makes the sentences: the mean of what fits, and by how much the shapes
-    have to be wider. (2, sides)"""
+    """How many times longer subword sampling makes the sentences: the mean, as far as they fit, and the factor by which
+    the shapes have to be wider. -> (2, sides)"""
     rows = np.unique(np.linspace(0, len(corpus) - 1, num=1000, dtype=np.int64))
     factors = [
         np.array(list(map(len, sampled))) / np.diff(column.offsets)[rows]

@@ -9,8 +9,8 @@ length of their longer side, and the line is cut. With 28,000 captions, 4,096 to
     batches             65        |       60        |      20
 
 Where to cut is found by dynamic programming: the lengths that leave the least padding (13 % here with eight buckets).
-A bucket that does not come out at whole batches passes its longest pairs on to the next one. So all batches are full,
-but for the very last, which ends in empty rows.
+A bucket whose pairs do not fill whole batches passes the longest of them on to the next one. So all batches are full
+except the very last, which ends in empty rows.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class Bucket(NamedTuple):
 
 
 def stand_in_line(lengths) -> np.ndarray:
-    """The pairs by their longer side, those alike by their sum, then by number. (2, pairs) -> (pairs,)"""
+    """Orders the pairs by the length of their longer side, then of both, then by number. (2, pairs) -> (pairs,)"""
     longer, total = lengths.max(axis=0).astype(np.int64), lengths.sum(axis=0)
     return np.argsort(longer * (2 * longer.max() + 1) + total, kind="stable").astype(np.int32)
 
@@ -69,12 +69,12 @@ def cut(lengths, tokens_per_batch: int, rows_multiple: int, most: int) -> list[B
 
 
 def best_limits(longer, tokens_per_batch: int, rows_multiple: int, most: int) -> tuple[list[int], list[int]]:
-    """The longest length of each bucket, so that all batches together have the fewest positions, and the rows for it.
+    """The longest length of each bucket, chosen for the fewest positions of all batches together, and its rows.
 
     cost[j] is the fewest positions for the j shortest lengths, if the last bucket ends there, and begin[j] the pairs
     that these batches hold: the rest is passed on. With one more bucket, for the lengths i..j-1, the cost is the least
-    over i of cost[i] + (rows of its whole batches) x length[j-1]. What it passes on counts too, as if it stayed, or
-    else passing on would be free; so the outcome is near the best, and need not be the best.
+    over i of cost[i] + (rows of its whole batches) x length[j-1]. Pairs that it passes on count too, as if they stayed,
+    since passing on would otherwise be free; so the outcome is near the best, and need not be the best.
     """
     values, counts = np.unique(longer, return_counts=True)
     rows = tokens_per_batch // values // rows_multiple * rows_multiple

@@ -1,4 +1,4 @@
-"""Which training pairs are left out, and the account of it.
+"""Leaves out unfit training pairs, and accounts for them.
 
 train: 29,000 pairs read, 28,871 kept
     118  duplicate
@@ -22,8 +22,8 @@ class Cleaning:
     """The rules of a `DataConfig`, and the counts of what they left out.
 
     `clean` judges the text and `fits` the ids, which are known later. Duplicates are recognised by 64 bits of each
-    pair, in about 100 bytes of memory a pair; that two of 4.5 million different pairs share theirs has a chance of one
-    in a million.
+    pair, in about 100 bytes of memory a pair; the chance that two of 4.5 million different pairs have the same bits is
+    one in a million.
     """
 
     def __init__(self, data: DataConfig):

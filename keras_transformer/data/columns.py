@@ -65,7 +65,7 @@ class ColumnWriter:
         self._end = int(ends[-1])
 
     def finish(self) -> dict[str, int]:
-        """Flushes to the disk; the names and sizes of the files."""
+        """Flushes to the disk. -> the names and sizes of the files"""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())

@@ -123,7 +123,7 @@ def build_corpus(
 
 
 def refuse_other_files(folder: Path):
-    """A store takes the place of a store. What else somebody keeps in a folder of that name is not removed."""
+    """Refuses a folder that holds anything but a store, since a store may replace only a store."""
     files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if others := [name for name in files if not name.removesuffix(".partial").endswith(STORE_FILES)]:
         raise DataError(
@@ -141,7 +141,7 @@ def tokenise(pairs: Iterable[Pair], tokenizers: Tokenizers, cleaning: Cleaning) 
 
 
 def write_columns(folder: Path, columns: dict[str, str], chunked_rows: Iterable[list[tuple]]) -> dict[str, int]:
-    """Writes the rows column by column; the names and sizes of the files."""
+    """Writes the rows column by column. -> the names and sizes of the files"""
     with ExitStack() as stack:
         writers = [stack.enter_context(ColumnWriter(folder, name, dtype)) for name, dtype in columns.items()]
         for rows in chunked_rows:
@@ -168,7 +168,7 @@ def chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 def publish(partial: Path, folder: Path):
-    """Puts a finished folder in place of an older one. Killed in between, there is none, and it will be built again."""
+    """Puts a finished folder in place of an older one. A kill in between leaves none; it will then be built again."""
     sync(partial)
     shutil.rmtree(folder, ignore_errors=True)
     os.rename(partial, folder)

@@ -47,7 +47,7 @@ class Clause(NamedTuple):
 
 
 def words(*pairs: Pair) -> Pair:
-    """Joins the English sides and the German sides. What is empty leaves no blank."""
+    """Joins the English sides and the German sides. An empty string leaves no blank."""
     english, german = zip(*pairs, strict=True)
     return " ".join(filter(None, english)), " ".join(filter(None, german))
 
@@ -74,12 +74,12 @@ def subordinate(front: Pair, clause: Clause) -> Pair:
 
 
 def clauses(first: Pair, second: Pair) -> Pair:
-    """German sets a comma between two clauses, English not between these."""
+    """Joins two clauses. German sets a comma between them; English sets none between such clauses."""
     return f"{first[0]} {second[0]}", f"{first[1]}, {second[1]}"
 
 
 def negated(verb: VerbGroup) -> VerbGroup:
-    """In English. The German nicht or kein stands among the rest of the clause."""
+    """Negates the English verb. The German nicht or kein stands among the rest of the clause."""
     auxiliary = "cannot" if verb.auxiliary == "can" else f"{verb.auxiliary} not"
     return verb._replace(plain=f"{auxiliary} {verb.rest}".rstrip())
 
@@ -169,7 +169,7 @@ class Grammar:
         return self.pick(NAMES) if choice < 0.45 else self.topic(self.pick(NOUNS["person"]))
 
     def someone_else(self, subject: Phrase) -> Phrase:
-        """Not they, since them and her are both sie; and I do not meet us."""
+        """A name or pronoun for somebody else. Not they, since them and her are both sie; and I do not meet us."""
         if self.chance(0.4):
             return self.pick([name for name in NAMES if name is not subject])
         taken = ("they", "I", "we") if subject.pronoun in ("I", "we") else ("they", subject.pronoun)

@@ -29,7 +29,10 @@ NOTHING = HeldOut(0, -1)
 
 
 def choose_held_out(pairs: Iterable[Pair], most: int) -> HeldOut:
-    """Reads all pairs once. At most `most` and one in SHARE are taken, but at least one source, if there are two."""
+    """Chooses the pairs to hold out: at most `most` and one in SHARE, but at least one source, if there are two.
+
+    Reads all pairs once.
+    """
     numbers, largest, num_pairs = {}, [], 0  # translations of the sources of the `most` + 1 smallest digests; a heap
     for source, _ in pairs:
         num_pairs += 1

@@ -1,4 +1,4 @@
-"""Batches that Python makes as a tf.data.Dataset, ahead of time and with a safe end.
+"""A tf.data.Dataset of batches that Python makes, made ahead of time and ended safely.
 
 tf.data calls Python from a thread of its own. If that thread is inside a call while the interpreter goes down, the call
 never returns, and the main thread waits for it for ever (seen with TF 2.21 on a busy machine: 3 of 14 processes hung at
@@ -39,7 +39,7 @@ def prefetched(make_batches: Callable[[], Iterator], element_spec) -> tf.data.Da
 def keep_freed_memory():
     """Undoes what TensorFlow does to a process that reads from Python ("Memory patch applied: M_TRIM_THRESHOLD").
 
-    With that, freed memory goes back to the system at once, and a step of training takes it up again page by page.
+    With that patch, freed memory goes back to the system at once, and a training step takes it up again page by page.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only glibc has it
     if mallopt:
@@ -53,4 +53,4 @@ def _stop_calls():
         _ending.set()
         _calling.release()
     time.sleep(0.1)  # and TensorFlow has taken it
-    gc.collect()  # iterators that nobody holds end while there is a Python to end them
+    gc.collect()  # so that iterators that nobody holds end while there is a Python to end them

@@ -10,8 +10,8 @@
       files.json              hashes of the text files (data/fingerprint.py)
       lock                    held while a process prepares; others wait, and then find everything done
 
-Each product is stored with a key, a hash of all that it is made of: text, options, tokenizer. While its key is right
-it is used again; otherwise it is made anew.
+Each product is stored with a key, a hash of all that it is made of: text, options, tokenizer. As long as its key is the
+same it is used again; otherwise it is made anew.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ LATER = (
 
 
 class Prepared(NamedTuple):
-    """What a run is made of."""
+    """The tokenizers and the text of a run, prepared."""
 
     tokenizers: Tokenizers
     train: Corpus
@@ -124,7 +124,7 @@ class _Preparation:
             path.unlink(missing_ok=True)
 
     def _hold_out(self, key: str) -> tuple[str, str]:
-        """Sets `held_out`; returns the two files with what it takes."""
+        """Chooses the pairs to hold out, or reads which they were; sets `held_out`. -> the two files that hold them"""
         paths = [self.folder / "data" / f"held_out.{side}" for side in ("source", "target")]
         record = self.folder / "data" / "held_out.json"
         known = read_json(record)

@@ -54,7 +54,7 @@ def read_pairs(corpus: TextSource, split: str = "train", *, reverse: bool = Fals
 
 
 def splits(corpus: TextSource) -> set[str]:
-    """Which of train, valid and test `corpus` brings along; none where it is made of files."""
+    """Which of train, valid and test `corpus` has built in; none where it is made of files."""
     if corpus == "demo":
         return set(DEMO_PAIRS)
     if isinstance(corpus, str) and corpus.startswith("tfds:"):
@@ -78,7 +78,7 @@ def files(corpus: TextSource) -> list[Path]:
 
 
 def sides(corpus) -> tuple[list[Path], list[Path]]:
-    """The files of the two sides, as many on the one as on the other."""
+    """The files of the two sides; an error if one side has more than the other."""
     first, second = ([Path(side)] if isinstance(side, str) else [Path(path) for path in side] for side in corpus)
     if len(first) != len(second):
         raise DataError(f"Both sides must have as many files. Received: {_names(first)} and {_names(second)}.")

@@ -15,13 +15,13 @@ the same number are a tie, which the lower beam and the lower id win; one beam a
 
 **Limit.** A sentence may have `max_lengths[b]` tokens, eos included. What is still live at the limit is incomplete. A
 sentence that has a complete hypothesis returns complete ones only; where it has none, its live beams are returned as
-they are, without eos, scored with lp(limit). So do the paper's authors (tensor2tensor). Were the incomplete ones to
-compete, a model that repeats itself up to the limit would win by the length penalty.
+they are, without eos, scored with lp(limit). The paper's authors do the same (tensor2tensor). If incomplete ones
+competed, a model that repeats itself up to the limit would win by the length penalty.
 
 **Early stopping** changes no result. log P is at most 0 and never rises as a beam grows, and lp does not fall with the
-length (alpha >= 0). So whatever a live beam becomes scores at most log P(beam) / lp(limit). Once this, for the best
-live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a tie goes
-to the earlier one), and the sentence is done: it is frozen.
+length (alpha >= 0). So whatever a live beam becomes, its score is at most log P(beam) / lp(limit). Once this bound, for
+the best live beam, is not above the worst of the `num_hypotheses` finished ones, nothing can displace any of these (a
+tie goes to the earlier one), and the sentence is done: it is frozen.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ class Search(NamedTuple):
     last_ids: tf.Tensor  # (B, W), what the live beams end with: bos at first, pad once the sentence is done
     live_ids: tf.Tensor  # (B, W, T)
     live_log_probs: tf.Tensor  # (B, W), best first; -inf: no such beam
-    finished: Hypotheses  # of complete ones; eos is not yet written
+    finished: Hypotheses  # complete hypotheses, whose eos is not yet written
     done: tf.Tensor  # (B,)
 
 
@@ -133,10 +133,10 @@ def _candidates(logits, index, search, constraints, settings):
     # A beam whose distribution is broken (NaN, or no id possible) ends here.
     goes_on = tf.math.is_finite(normalisers) & ~search.done[:, None]
     before = tf.where(goes_on, search.live_log_probs, MINUS_INFINITY)  # (B, W)
-    normalisers = tf.where(goes_on, normalisers, 0.0)  # no NaN may come of infinity - infinity
+    normalisers = tf.where(goes_on, normalisers, 0.0)  # so that infinity - infinity makes no NaN
 
     def log_probs_of(values, before, normalisers):
-        # The minimum: rounding must not raise log P, early stopping counts on it.
+        # The minimum, because rounding must not raise log P: early stopping relies on that.
         return before + tf.minimum(values - normalisers, 0.0)
 
     if settings.no_repeat_ngram:
@@ -166,7 +166,7 @@ def _flat(x):
 
 
 def _finish(index, search, candidates, settings):
-    """The finished hypotheses after those of the candidates that end have been merged in. -> Hypotheses"""
+    """Merges the candidates that end into the finished hypotheses. -> Hypotheses"""
     finished, kept = search.finished, settings.num_hypotheses
     ending = tf.where(candidates.ids == settings.eos_id, candidates.log_probs, MINUS_INFINITY)  # (B, C)
     scores = tf.concat([finished.scores, ending / length_penalty(index + 1, settings.alpha)], axis=1)  # (B, kept + C)
@@ -176,7 +176,7 @@ def _finish(index, search, candidates, settings):
         return tf.gather(tf.concat([old, new], axis=1), places, batch_dims=1)
 
     before = tf.tile(tf.range(kept)[None], (tf.shape(places)[0], 1))
-    rows = choose(before, kept + candidates.parents)  # (B, kept), of finished and live ids one above the other
+    rows = choose(before, kept + candidates.parents)  # (B, kept), in finished and live ids, one above the other
     return Hypotheses(
         ids=tf.gather(tf.concat([finished.ids, search.live_ids], axis=1), rows, batch_dims=1),
         scores=scores,
@@ -186,7 +186,10 @@ def _finish(index, search, candidates, settings):
 
 
 def _go_on(index, search, candidates, settings):
-    """The best W of the candidates that do not end; beams of a sentence that is done stay. -> last_ids, ..., parents"""
+    """The best W candidates that do not end become the live beams; those of a sentence that is done stay.
+
+    -> last_ids, live_ids, live_log_probs, parents
+    """
     width = settings.beam_width
     log_probs = tf.where(candidates.ids == settings.eos_id, MINUS_INFINITY, candidates.log_probs)
     log_probs, places = tf.math.top_k(log_probs, width)  # (B, W)
@@ -200,7 +203,7 @@ def _go_on(index, search, candidates, settings):
 
 
 def _is_done(length, search, constraints, settings):
-    """Whether nothing can come any more: the limit is reached, or no live beam can still win. -> (B,)"""
+    """Whether a sentence is done: its limit is reached, or no live beam can still win. -> (B,)"""
     best_live = tf.reduce_max(search.live_log_probs, axis=1)
     worst_kept = search.finished.scores[:, -1] if settings.early_stopping else MINUS_INFINITY
     best_possible = best_live / length_penalty(constraints.max_lengths, settings.alpha)

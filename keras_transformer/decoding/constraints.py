@@ -40,7 +40,7 @@ def forbidden(ids, index, constraints, settings):
     return never | (ids == settings.eos_id) & tf.reshape(too_short, [-1] + [1] * (len(ids.shape) - 1))
 
 
-NUM_FORBIDDEN = 3  # the most ids of a beam that `forbidden` can name; who asks for so many more has the best left
+NUM_FORBIDDEN = 3  # the most ids of a beam that `forbidden` can name; of so many more candidates, the best remain
 
 
 def without_repeats(logits, history, index, settings):

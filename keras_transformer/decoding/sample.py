@@ -29,9 +29,9 @@ class _Generation(NamedTuple):
 
 
 def generate(step, state, choose, constraints, settings, max_length):
-    """One hypothesis a sentence (W = 1), an id at a time. -> Hypotheses
+    """Generates one hypothesis for each sentence (W = 1), an id at a time. -> Hypotheses
 
-    A sentence ends with eos, or at its limit as it is.
+    A hypothesis ends with eos, or at its limit without it.
 
     Args:
         step: StepFn over (B, 1) ids.
@@ -82,7 +82,7 @@ def _next_ids(choose, logits, index, generation, constraints, settings):
 
 
 def _append(index, generation, state, ids, log_probs, constraints, settings):
-    """The generation with one id more for every sentence that is not done."""
+    """The generation with one more id for every sentence that is not done."""
     done = generation.done
     here = (tf.range(tf.shape(generation.ids)[1]) == index) & ~done[:, None]  # (B, T)
     log_probs = tf.where(done, generation.log_probs, generation.log_probs + log_probs)
@@ -121,8 +121,8 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         seeds: (B,) or a scalar for all sentences, integers.
         temperature: (B,) or a scalar; 0 (or less) takes the likeliest id.
         top_k: draw from so many likeliest ids; 0: all.
-        top_p: draw from the likeliest ids that together have this probability, a number; the likeliest one always
-            counts. 1.0: all.
+        top_p: draw from the likeliest ids that together have this probability, a number; the likeliest id is always
+            among them. 1.0: all.
     """
     seeds, temperature = tf.convert_to_tensor(seeds), tf.convert_to_tensor(temperature, tf.float32)
     cut = top_p < 1.0
@@ -148,7 +148,7 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
         logits = _tempered(logits, row_temperature)
         if not cut:
             return draw(logits)
-        # To sort the whole vocabulary takes longer than the network; mostly the likeliest few make up `top_p`.
+        # Sorting the whole vocabulary takes longer than the network; mostly the likeliest few make up `top_p`.
         blocks = Blocks.of(logits[:, None])
         normalisers = log_normaliser(blocks)[:, 0]  # (B,)
         best, _, ids = top_k_of_rows(blocks, min(FEW, vocab_size))
@@ -171,7 +171,7 @@ def _tempered(logits, temperature):
 
 
 def _nucleus(logits, normalisers, top_p):
-    """Minus infinity behind the first ids that have the probability `top_p` together. (B, K) likeliest first, (B,)"""
+    """Minus infinity for all but the first ids that together have probability `top_p`. (B, K) likeliest first, (B,)"""
     before = tf.cumsum(tf.exp(logits - normalisers[:, None]), axis=1, exclusive=True)  # of the likelier ids
     first = tf.range(logits.shape[1]) == 0
     return tf.where(first | (before < top_p), logits, MINUS_INFINITY)

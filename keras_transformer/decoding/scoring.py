@@ -1,4 +1,4 @@
-"""The length penalty; a vocabulary's normaliser and its best."""
+"""The length penalty, and of the logits of a vocabulary the normaliser and the best ids."""
 
 from typing import NamedTuple, Self
 
@@ -15,7 +15,7 @@ def length_penalty(lengths, alpha):
 
 
 class Blocks(NamedTuple):
-    """Rows of values in blocks, with the maxima, so that whoever needs them finds them once."""
+    """Rows of values cut into blocks, with the maximum of each block, which is computed only once for all uses."""
 
     values: tf.Tensor  # (B, W, V)
     blocks: tf.Tensor  # (B, W, V / block, block), filled up with minus infinity
@@ -45,21 +45,21 @@ def log_normaliser(logits: Blocks):
     probabilities = tf.nn.softmax(tf.reshape(logits.blocks, (-1, width, num_blocks * block)))
     place = tf.argmax(logits.maxima, axis=2, output_type=tf.int32)  # (B, W), of the block with the greatest
     likeliest = tf.gather(in_blocks(probabilities, block), place, batch_dims=2)  # (B, W, block)
-    greatest = tf.minimum(tf.reduce_max(likeliest, axis=2), 1.0)  # nobody promises that rounding never comes to more
+    greatest = tf.minimum(tf.reduce_max(likeliest, axis=2), 1.0)  # rounding might give more than 1
     return tf.reduce_max(logits.maxima, axis=2) - tf.math.log(greatest)
 
 
 def top_k(values, k):
     """`tf.math.top_k` to the last tie, but several times faster for few of many. (N, V) -> values, ids, 2 x (N, k)
 
-    Of a row that has NaN some ids come, no matter which.
+    A row that has NaN gives arbitrary ids.
     """
     best, _, ids = top_k_of_rows(Blocks.of(values[:, None]), k)
     return best, ids
 
 
 def top_k_of_rows(rows: Blocks, k, score=lambda x: x, numbers=()):
-    """The best k of the W rows of V values together, by their scores. -> scores, rows, ids, 3 x (B, k)
+    """The best k of all values in W rows of V together, by their scores. -> scores, rows, ids, 3 x (B, k)
 
     The best k stand in the k blocks whose maxima have the best scores, so one cheap pass finds the blocks, and only
     these are sorted. Of equal scores the lower row comes first, then the lower id:
@@ -70,17 +70,17 @@ def top_k_of_rows(rows: Blocks, k, score=lambda x: x, numbers=()):
     Args:
         rows: their `Blocks`.
         k: how many.
-        score: of an array of values (B, N, M) and the numbers of their rows, (B, N, 1) each. Of a row a greater value
-            must not have a lower score. NaN counts as minus infinity, and of no other value may the score be NaN.
-        numbers: (B, W) each, what `score` has to know of every row.
+        score: a function of values (B, N, M) and of the numbers of their rows, (B, N, 1) each. Within a row a greater
+            value must not have a lower score. NaN counts as minus infinity; no other value may have the score NaN.
+        numbers: (B, W) each, what `score` has to know about every row.
     """
     values, blocks, maxima = rows
     width, size = values.shape[1:]
     num_blocks, block = blocks.shape[2:]
 
     def sorted_top_k(values, numbers, k):
-        # NaN has no order and may lead the sort out of its array; NaN > x is false. The values are asked, not the
-        # scores: they are read twice then, and XLA does not move the maxima of blocks into the loop of their scores,
+        # NaN has no order and may lead the sort out of its array; NaN > x is false. The values are compared, not the
+        # scores: as they are then read twice, XLA does not move the maxima of blocks into the loop of their scores,
         # where it would find them number by number.
         scores = tf.where(values > MINUS_INFINITY, score(values, *(x[:, :, None] for x in numbers)), MINUS_INFINITY)
         return tf.math.top_k(tf.reshape(scores, (-1, values.shape[1] * values.shape[2])), k)

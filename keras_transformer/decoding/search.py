@@ -1,14 +1,14 @@
 """The beam search of a batch: which sentences go on together, and with how much room. What a step does is in beam.py.
 
-**The last ones.** Sentences of a batch are not done at the same time. Once no more than one in `LAST` is left (rounded
-up), these go on as a batch of their own, until all are done. Where there is another step for few rows, that is theirs,
-however many they are, and a batch of few rows is all last ones from the beginning.
+**The last ones.** The sentences of a batch are not done at the same time. Once no more than one in `LAST` is left
+(rounded up), these go on as a batch of their own until all are done. Where there is a separate step for few rows, the
+last ones use it, however many they are; in a batch of few rows all sentences are last ones from the beginning.
 
 **Room.** A step reads all the room that its state has, and few sentences come near their limit. So the state begins
-with little. In a graph it gets a stage more whenever it is full. XLA has to know all shapes before, and compiles a loop
-for each. So there a search has half of the room that nearly every sentence needs, rounded up, and then, in a second
-loop, all of it, if it is a batch of `LAST` and more. Those that outgrow this are last ones, too, should they be many in
-several batches. A batch of fewer sentences has room for everything in its second loop.
+with little. In a graph it grows by a stage whenever it is full. XLA has to know all shapes in advance, and compiles a
+loop for each. There the first loop has half of the room that nearly every sentence needs, rounded up, and the second
+loop, in a batch of `LAST` sentences or more, has all of it. Sentences that outgrow this are last ones, too, in several
+batches if they are many. In a batch of fewer sentences the second loop has room for everything.
 """
 
 from functools import partial
@@ -19,8 +19,8 @@ from keras_transformer.decoding.beam import advance, best, start
 from keras_transformer.decoding.constraints import within
 from keras_transformer.decoding.types import Steps
 
-LAST = 4  # of captions that saves 22 % of the rows that all steps together have; once half are left, 17 % (docs/log.md)
-MIN_STAGE, MAX_STAGES = 8, 8  # steps that a state gets more at a time at least, and how often at most
+LAST = 4  # with captions that saves 22 % of the rows of all steps together; once half are left, 17 % (docs/log.md)
+MIN_STAGE, MAX_STAGES = 8, 8  # the fewest steps that a state grows by at a time, and the most times that it grows
 
 
 def beam_search(step, reorder, state, constraints, settings, max_length):
@@ -69,7 +69,7 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
         step = steps.few()
 
         def finish_some(found):
-            rows = tf.math.top_k(tf.cast(~found.done, tf.int32), last).indices  # that are left, then some that are done
+            rows = tf.math.top_k(tf.cast(~found.done, tf.int32), last).indices  # those left, then some that are done
             next_step, some = one_step(step, _rows(constraints, rows)), _rows(found._replace(state=state), rows)
             _, some = run(next_step, index, some, limit=max_length, until=0)
             some = some._replace(state=())
@@ -93,7 +93,7 @@ def _of_one_beam(step, reorder):
 
 
 def _one_step(step, constraints, **options):
-    """What a loop does over and over: index, Search -> index, Search"""
+    """The body of a loop: index, Search -> index, Search"""
 
     def next_step(index, search):
         index, after = advance(step, index, search, constraints, **options)
@@ -104,7 +104,7 @@ def _one_step(step, constraints, **options):
 
 
 def _run_with_room(room, next_step, index, search, *, limit, until):
-    """`_run`, with the room that it takes. -> index, Search"""
+    """`_run` with a state that is given the room it needs. -> index, Search"""
     if room is None:
         return _run(next_step, index, search, limit=limit, until=until)
 
@@ -139,5 +139,5 @@ def _is_going_on(index, search, *, limit, until):
 
 
 def _rows(tree, rows):
-    """Some rows of everything."""
+    """The given rows of every tensor of a tree."""
     return tf.nest.map_structure(lambda x: x if x is None else tf.gather(x, rows), tree)

@@ -13,9 +13,9 @@ class StepFn(Protocol):
     def __call__(self, ids: tf.Tensor, index: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
         """The logits that follow `ids`, the ids of position `index`. (B, W), scalar, state -> (B, W, V), state
 
-        Position 0 holds bos. V must be known statically. Logits of minus infinity are ids that cannot come. Steps may
-        come to have fewer rows, those of ids and state; whatever belongs to one sentence has to be in the state.
-        Of step 0 one beam may be asked, W = 1, with a state that has been reordered to one beam.
+        Position 0 holds bos. V must be known statically. An id whose logit is minus infinity cannot come. Later steps
+        may have fewer rows, in ids and state alike, so whatever belongs to one sentence has to be in the state. Step 0
+        may be called for one beam, W = 1, with a state that has been reordered to one beam.
         """
 
 
@@ -23,19 +23,19 @@ class Room(NamedTuple):
     """How a state gets room for more steps, where it has none at first."""
 
     grow: Callable[[State, tf.Tensor], State]  # the state with room for so many steps, no fewer than it has
-    # How many steps there is room for, half of them in a first loop, before the last ones get room for all. None: more
-    # comes whenever it is full.
+    # How many steps there is room for (for half of them in a first loop) before the last sentences get room for all.
+    # None: the state grows whenever it is full.
     first_steps: tf.Tensor | int | None = None
 
 
 class Steps(NamedTuple):
-    """What makes the step functions for many rows and for few, each asked before the loop that needs it."""
+    """Makes the step functions for many rows and for few, each called before the loop that needs it."""
 
     many: Callable[[], StepFn]
-    few: Callable[[], StepFn]  # of the last sentences of a batch, too
-    few_rows: int = 0  # a search of no more rows, B * W, has few from the beginning
+    few: Callable[[], StepFn]  # also for the last sentences of a batch
+    few_rows: int = 0  # a search of no more rows than this, B * W, uses `few` from the beginning
     room: Room | None = None  # None: the state has room for all steps
-    first_apart: bool = False  # many rows do step 0 before their loop, with one beam a sentence, for all would be alike
+    first_apart: bool = False  # many rows do step 0 before their loop, with one beam a sentence: all are still alike
 
 
 class ReorderFn(Protocol):
@@ -77,7 +77,7 @@ class SearchSettings:
     bos_id: int  # the input of step 0; never generated
     eos_id: int
     alpha: float  # of the length penalty; 0: score = log_prob
-    no_repeat_ngram: int = 0  # no hypothesis has the same so many tokens in a row twice, 0: off
+    no_repeat_ngram: int = 0  # no hypothesis repeats a sequence of this many tokens; 0: off
 
     def __post_init__(self):
         if not self.alpha >= 0:  # a negative one would reward short hypotheses, and early stopping would be unsound

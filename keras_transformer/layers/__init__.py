@@ -6,7 +6,7 @@ Shapes, as the comments at the ends of lines write them:
     W beam width   L slots of a cache: decoding steps * W   R rows and N columns of a product
 
 A mask is boolean and explicit; True means "may attend". Its shape is (B or 1, queries or 1, keys).
-Layers call no method of a model and know no text.
+Layers never call a method of a model and know nothing of text.
 """
 
 from keras_transformer.layers.attention import MultiHeadAttention, record_attention

@@ -1,7 +1,7 @@
 """Attention, Section 3.2: the mathematics as functions, the weights as a layer.
 
-`MultiHeadAttention` has no modes. Caching falls out of the composition: `call` is `attend(query, project(memory))`, and
-whoever wants to keep the keys and values calls the two halves:
+`MultiHeadAttention` has no modes. Caching follows from composition: `call` is `attend(query, project(memory))`, and a
+caller that wants to keep the keys and values calls the two halves itself:
 
     memory --project--> KVCache --(kept, extended, reused)--> attend(query, cache, mask) --> (B, T, D)
 """
@@ -34,13 +34,13 @@ def attention_weights(scores, mask, softmax=KVCache.softmax):
     """Softmax of the scores over the keys that `mask` allows, in float32 or more. A query that may attend to nothing
     (padding) gets equal weights instead of NaN. (B, H, T, S), (B or 1, T or 1, S) -> (B, H, T, S)
 
-    `softmax` is another way to make it, of the kind of cache.
+    `softmax` computes it over the last axis; every kind of cache has its own.
     """
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-    # Paper: minus infinity. Here: the least float32, whose exponential is 0 all the same, because a row of nothing but
-    # minus infinities would be NaN.
+    # Paper: minus infinity. Here: the lowest float32, whose exponential is 0 as well, because the softmax of a row that
+    # is all minus infinity would be NaN.
     lowest = tf.constant(tf.float32.min, scores.dtype)
-    # Not ops.softmax, which warns of a single key, and a sentence may have one word.
+    # Not ops.softmax: it warns where there is a single key, as in a sentence of one word.
     return softmax(tf.where(mask[:, None], scores, lowest))
 
 
@@ -57,7 +57,7 @@ _record = contextvars.ContextVar("attention_record", default=None)
 
 @contextlib.contextmanager
 def record_attention():
-    """Inside, every attention layer appends (layer, weights of shape (B, H, T, S)) to the list that this yields.
+    """A context in which every attention layer appends (layer, weights of shape (B, H, T, S)) to the list it yields.
 
     >>> with record_attention() as record:
     ...     memory, memory_mask = model.encode(source_ids)
@@ -109,11 +109,14 @@ class MultiHeadAttention(keras.layers.Layer):
             )
 
     def project(self, memory, kind=KVCache):
-        """The keys and values of `memory`; `kind` is the cache they go into. (B, S, D) -> KVCache"""
+        """Projects `memory` to keys and values; `kind` is the class of the cache they will go into. -> KVCache
+
+        (B, S, D) -> (B, H, S, d_k), (B, H, S, d_v)
+        """
         return KVCache(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
 
     def attend(self, query, cache, mask):
-        """What the positions of `query` read from the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
+        """Attends from `query` to the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
         if (kind := prepared_for(self)) is not None:
             cache = kind(*cache)
         scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache)  # (B, H, T, S)

@@ -1,4 +1,4 @@
-"""The two kinds of layers that Figure 1 stacks N times, and the rule for what surrounds each of their sub-layers."""
+"""The two blocks that Figure 1 stacks N times, and the residual and normalisation rule around their sub-layers."""
 
 import keras
 
@@ -35,11 +35,11 @@ class AddNorm(keras.layers.Layer):
         self.layer_norm.build((None, None, self.d_model))
 
     def before(self, x):
-        """What the sub-layer reads. (B, T, D) -> (B, T, D)"""
+        """The input of the sub-layer: normalised for "pre", `x` itself for "post". (B, T, D) -> (B, T, D)"""
         return self.layer_norm(x) if self.norm == "pre" else x
 
     def after(self, x, sublayer_output):
-        """The residual connection. (B, T, D), (B, T, D) -> (B, T, D)"""
+        """Adds the residual connection, and for "post" normalises the sum. (B, T, D), (B, T, D) -> (B, T, D)"""
         x = x + self.dropout(sublayer_output)
         return self.layer_norm(x) if self.norm == "post" else x
 
@@ -136,10 +136,10 @@ class DecoderBlock(_Block):
         self.feed_forward_norm = self.add_norm("feed_forward_norm")
 
     def call(self, x, mask, memory, memory_mask, past=None, index=None):
-        """One pass, over a whole target or over positions that are written into the cache `past` as step `index`.
+        """Decodes a whole target or, with `past`, one step: its positions are written into that cache as step `index`.
 
-        `memory` is the projected output of the encoder, a KVCache. Returns the new (B, T, D), and the keys and values
-        that were attended to: those of `x` itself, written into `past` where there is one.
+        `memory` is the projected output of the encoder, a KVCache. Returns the output (B, T, D), and the keys and
+        values that self-attention read: those of `x` itself, written into `past` where there is one.
         """
         y = self.self_attention_norm.before(x)
         fresh = self.self_attention.project(y, KVCache if past is None else type(past))

@@ -1,11 +1,12 @@
 """The projected keys and values of a sequence, and how a search keeps them.
 
-`KVCache` is what attention makes and reads, and can be kept as it is everywhere. What is best for a loop depends on who
-runs it, for their operations have other prices. So there are more kinds, for searches alone:
+`KVCache` is what attention makes and reads; it works everywhere. Which kind is fastest in a loop depends on what runs
+it, because the same operation costs a graph and XLA differently. So searches have kinds of their own:
 
-    GraphKVCache    a graph that XLA does not compile, as TensorFlow Serving runs it: overwritten in place
-    FewRowsKVCache  how a step for few rows reads it: a query at a time, by operations that are not oneDNN's
-    XLAKVCache      a program of XLA's: keys lie as the product with a query reads them, for several beams in two arrays
+    GraphKVCache    for a graph without XLA, as TensorFlow Serving runs it: overwritten in place
+    FewRowsKVCache  the same as a step for few rows reads it: one query at a time, by operations that bypass oneDNN
+    XLAKVCache      for a loop that XLA compiles: keys lie as the product with a query reads them; two arrays for
+                    several beams
 """
 
 from typing import NamedTuple, Self
@@ -30,18 +31,18 @@ class KVCache(NamedTuple):
 
     @classmethod
     def of(cls, cache: "KVCache") -> Self:
-        """The keys and values of a plain cache, kept in this way."""
+        """Converts a plain cache to this kind."""
         return cls(*cache)
 
     def grow(self, steps, width) -> Self:
-        """This cache with empty slots behind its own, for `steps` more steps of `width` positions.
+        """This cache with empty slots appended, for `steps` more steps of `width` positions.
 
-        A cache without slots needs two steps or more.
+        A cache that has no slots yet must get at least two steps.
         """
         return type(self)(*(_with_more(x, steps * width, axis=2) for x in self))
 
     def write(self, fresh: "KVCache", index) -> Self:
-        """This cache with its slots from `index` * W on replaced by the W positions of the plain cache `fresh`."""
+        """This cache with the W positions of the plain cache `fresh` in its slots from `index` * W on."""
         return type(self)(*(_written(old, new, index) for old, new in zip(self, fresh, strict=True)))
 
     def dot_product(self, query):
@@ -49,17 +50,17 @@ class KVCache(NamedTuple):
         return key_product(query, self.key)
 
     def weighted_sum(self, weights):
-        """Of the values. (B, H, T, S) -> (B, H, T, d_v)"""
+        """The weighted sum of the values. (B, H, T, S) -> (B, H, T, d_v)"""
         return value_product(weights, self.value)
 
     @property
     def key_by_position(self):
-        """(B, H, S, d_k), however they are kept"""
+        """The keys as (B, H, S, d_k), in whatever layout this kind keeps them."""
         return self.key
 
     @staticmethod
     def softmax(scores):
-        """Over the last axis."""
+        """The softmax over the last axis."""
         return tf.nn.softmax(scores, axis=-1)
 
     @staticmethod
@@ -69,13 +70,13 @@ class KVCache(NamedTuple):
 
 
 class XLAKVCache(KVCache):
-    """A cache for a loop that XLA compiles, which works in place. `key` and `value` are tuples of arrays.
+    """A cache for a loop that XLA compiles, where it is updated in place. `key` and `value` are tuples of arrays.
 
-    The keys are (B, H, d_k, S). In a search of one sentence XLA takes ten times as long for the product of a few
-    queries with keys that are (B, H, S, d_k).
+    The keys are (B, H, d_k, S): in a search of one sentence, the product of a few queries with keys of (B, H, S, d_k)
+    takes XLA ten times as long.
 
-    What grows for several beams is two arrays, one behind the other, for XLA multiplies by them at the same time, a
-    thread each. In one array it multiplies by one matrix after the other, and divides each among threads.
+    A cache that grows for several beams is two arrays, one after the other, because XLA multiplies by the two at the
+    same time, a thread each. With one array it multiplies by one matrix after the other and divides each among threads.
     """
 
     AXES = 3, 2  # of the slots, in keys and in values
@@ -105,15 +106,15 @@ class XLAKVCache(KVCache):
 
 
 class GraphKVCache(KVCache):
-    """A cache for a loop in a graph that XLA does not compile. It is overwritten: nobody may look back at an older one.
+    """A cache for a loop in a graph without XLA. It is overwritten in place: an older state must not be read again.
 
-    There `KVCache.write` copies the whole cache; this one works in place, by an operation that XLA does not have. Where
-    there is one query a sentence, it is read without oneDNN, whose products of batches are slow then.
+    In such a graph `KVCache.write` copies the whole cache; here an operation that XLA does not have writes in place.
+    Where there is one query a sentence, the cache is read without oneDNN, whose batched products are slow in that case.
     """
 
     @classmethod
     def start(cls, batch, heads, slots, widths, dtype):
-        # A stateful op, of which TensorFlow does not make one where there are several of a shape.
+        # This op is stateful, so TensorFlow does not merge several of the same shape into one.
         return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
 
     def write(self, fresh, index):
@@ -133,9 +134,10 @@ class GraphKVCache(KVCache):
 
 
 class FewRowsKVCache(GraphKVCache):
-    """A `GraphKVCache` as a step for few rows reads it: by operations that are not oneDNN's.
+    """A `GraphKVCache` as a step for few rows reads it: by operations that bypass oneDNN.
 
-    Those take as long however little there is to do: an attention of one sentence to 24 keys 160 us instead of 67.
+    oneDNN's take a fixed time however little there is to do: attention of one sentence to 24 keys takes 160 us with
+    them and 67 us without.
     """
 
     def dot_product(self, query):
@@ -150,7 +152,7 @@ class FewRowsKVCache(GraphKVCache):
         return exponentials / tf.reduce_sum(exponentials, axis=-1, keepdims=True)
 
 
-KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by who runs the loop
+KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by what runs the loop
 
 
 def kind_for(loop):
@@ -162,8 +164,8 @@ def kind_for(loop):
 def _one_by_one(rows, matrix, adj_y=False):
     """The product of every row with the matrix of its head. (B, H, T, N), (B, H, ., .) -> (B, H, T, .)
 
-    `BatchMatMulV3` is the same to TensorFlow as `tf.matmul`, which is V2, and unknown to oneDNN. Rows have an axis of
-    their own, for of several together TensorFlow makes larger products slowly, each in all threads.
+    `BatchMatMulV3` computes what `tf.matmul`, which is V2, computes, but is unknown to oneDNN. Rows get an axis of
+    their own: of several together TensorFlow would make larger products, slowly, each divided among all threads.
     """
     if rows.dtype.size == 2:  # V3 has no float16 on a CPU; bfloat16 was not measured
         return tf.matmul(rows, matrix, transpose_b=adj_y)
@@ -172,16 +174,16 @@ def _one_by_one(rows, matrix, adj_y=False):
 
 
 def _with_more(x, more, axis):
-    """With `more` zeros behind it."""
+    """`x` with `more` zeros appended along `axis`."""
     paddings = [[0, 0] for _ in range(4)]
     paddings[axis][1] = more
     return tf.pad(x, paddings)
 
 
 def _grown(arrays, steps, width, axis):
-    """Arrays one behind the other with room for `steps` more steps, all at the end: two of about one size, or one."""
+    """The consecutive arrays with room for `steps` more steps at the end: as two of about equal size, or as one."""
     whole = _with_more(tf.concat(arrays, axis), steps * width, axis)
-    # Of 16 bits: XLA makes float32 of what `_replaced` reads, on a CPU, and copies the array for it.
+    # One array for 16 bits: on a CPU, XLA turns what `_replaced` reads into float32 and copies the array for that.
     if width == 1 or whole.dtype.size == 2:
         return (whole,)
     size = tf.shape(whole)[axis]
@@ -190,10 +192,10 @@ def _grown(arrays, steps, width, axis):
 
 
 def _replaced(arrays, update, slot, axis):
-    """One array, or two one behind the other, with `update` from `slot` on, which is in one of them.
+    """One array, or two consecutive ones, with `update` written from `slot` on, which lies in one of them.
 
-    Both are written to, for in a branch XLA would copy: a first one that is full gets back what it has, a second one
-    whose turn has not come gets `update` at its beginning, where nobody looks until it is overwritten.
+    Both are written to, because in a branch XLA would copy them: a first one that is full gets back what it holds; a
+    second one whose turn has not come gets `update` at its beginning, which is not read before it is overwritten.
     """
     *first, last = arrays
     written = []
@@ -214,8 +216,8 @@ def _transposed(x):
 
 
 def _written(buffer, update, index):
-    # An op that takes an `index` that is not known before it runs. The update of a strided slice cannot have such an
-    # index under XLA, and ops.slice_update is an op of XLA's own.
+    # This op takes an `index` that is known only when it runs. Under XLA the update of a strided slice cannot, and
+    # ops.slice_update is an op of XLA's own.
     grouped, update = _groups(buffer, update)
     batch, heads = tf.shape(grouped)[0], grouped.shape[1]
     places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
@@ -234,7 +236,7 @@ def _overwritten(buffer, update, index):
 
 
 def _groups(buffer, update):
-    """Slots that are written together lie together, and are written as one.
+    """Groups the slots that are written together, so that each group is written as one.
 
     (B, H, L, K), (B, H, W, K) -> (B, H, L / W, W * K), (B, H, 1, W * K)
     """

@@ -1,8 +1,8 @@
-"""Dense layer and layer normalisation of Keras, in as few TensorFlow operations as they need.
+"""Keras's dense layer and layer normalisation, in as few TensorFlow operations as they need.
 
-XLA makes the same program of Keras's own, but for gradients that it makes faster here. In a graph without XLA, as
-TensorFlow Serving runs it, every operation costs microseconds, and one step of the search has hundreds: Keras takes 12
-for the product of (B, T, D) and (D, N), here it is 3, which TensorFlow fuses with bias and ReLU.
+XLA makes the same program of Keras's own layers, except for some gradients, which are faster here. In a graph without
+XLA, as TensorFlow Serving runs it, every operation costs microseconds, and one step of the search has hundreds: Keras
+takes 12 for the product of (B, T, D) and (D, N); here there are 3, which TensorFlow fuses with bias and ReLU.
 """
 
 import keras
@@ -64,7 +64,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 def leading_shape(x):
-    """The shape of `x` but for its last axis, as numbers as far as they are known. One that is not may be -1."""
+    """The sizes of all axes of `x` but the last, as numbers where they are known. A single unknown one is -1."""
     sizes = list(x.shape[:-1])
     if sizes.count(None) <= 1:
         return [-1 if size is None else size for size in sizes]

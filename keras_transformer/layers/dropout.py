@@ -1,19 +1,19 @@
-"""Dropout, Section 5.4, whose mask is a hash of where an element stands.
+"""Dropout, Section 5.4, whose mask is a hash of each element's position.
 
 Keras draws a number from a counter-based generator for every element, which takes up to a third of a training step of
-a small model. A mask needs less: bits that differ from place to place, from step to step and from layer to layer as
-chance would have it. A hash of place and seed has them after a few integer operations, which XLA fuses with what makes
-the elements.
+a small model. A mask needs less: bits that differ from place to place, from step to step and from layer to layer as if
+by chance. A hash of place and seed gives them in a few integer operations, which XLA fuses with the computation of the
+elements.
 """
 
 import keras
 import tensorflow as tf
 
-APART = 0x9E3779B9  # calls from the masks of one replica to those of the next: more than any run makes
+APART = 0x9E3779B9  # how far apart the seeds of two replicas are, in calls: more than any run makes
 
 
 def random_bits(shape, seed):
-    """32 bits for every place, which look random. (2,) uint32 -> uint32 of the shape
+    """32 pseudo-random bits for every place. (2,) uint32 -> uint32 of the shape
 
     The mixer is "lowbias32" (C. Wellons, "Prospecting for Hash Functions", 2018): multiply, fold the high bits down.
     Two words that are themselves hashes of the seed go in, so that equal places of two steps have nothing in common.
@@ -41,7 +41,7 @@ def _replica():
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
-    """Sets a share `rate` of the elements to 0 in training and scales up the others, other ones on every replica.
+    """Sets a share `rate` of the elements to 0 in training, different ones on every replica, and scales up the rest.
 
     Args:
         rate: the share.

@@ -28,7 +28,7 @@ def sinusoidal_positions(positions, d_model):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
-    """Vectors of ids, times sqrt(d_model); the same matrix can be the pre-softmax transformation, Section 3.4.
+    """Embeds ids, times sqrt(d_model); the same matrix can be the pre-softmax transformation, Section 3.4.
 
     Args:
         vocab_size: number of rows.
@@ -45,7 +45,7 @@ class TokenEmbedding(keras.layers.Layer):
     def build(self, ids_shape=None):
         self.embeddings = self.add_weight(
             shape=(self.vocab_size, self.d_model),
-            # The scale of the input and of the logits that goes with the factor sqrt(d_model).
+            # This scale suits both uses: the input, with the factor sqrt(d_model), and the logits.
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
             name="embeddings",
             autocast=False,  # float32 under mixed precision too
@@ -101,7 +101,7 @@ class TokenEmbedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class LearnedPositions(keras.layers.Layer):
-    """A trained vector a position, row (E) of Table 3. Positions beyond the table are an error.
+    """A trained vector for each position, row (E) of Table 3. Positions beyond the table are an error.
 
     Args:
         max_positions: number of positions, from 0.
@@ -131,7 +131,7 @@ class LearnedPositions(keras.layers.Layer):
         )
         with tf.control_dependencies([within] if within is not None else []):
             vectors = ops.take(self.table, positions, axis=0)
-        # XLA leaves assertions out: there a position beyond the table is not a number, instead of the table's last row.
+        # XLA drops assertions: there a position beyond the table gives NaN, and not the table's last row.
         return ops.where(ops.less(positions, self.max_positions)[:, None], vectors, float("nan"))
 
     def compute_output_shape(self, positions_shape):

@@ -39,8 +39,8 @@ class FeedForward(keras.layers.Layer):
     def graph_product(self):
         """The network as a sum of narrower ones, for a search in a graph without XLA. (R, D) -> (R, D)
 
-        max(0, x W1 + b1) W2 is the sum of the same with some columns of W1 and b1 and as many rows of W2. The narrow
-        networks do not depend on each other: several products at the same time, and none waits for another in between.
+        max(0, x W1 + b1) W2 is the sum of the same expression over parts: some columns of W1 and b1, and the same rows
+        of W2. The narrow networks are independent: several products run at the same time, and none waits for another.
         """
         w1, w2 = self.inner.cast_kernel(), self.outer.cast_kernel()
         b1, b2 = (ops.cast(layer.bias, self.compute_dtype) for layer in (self.inner, self.outer))

@@ -1,14 +1,14 @@
-"""Gradients that a program of XLA's on a CPU makes slowly, made in another way.
+"""Faster ways to make gradients that a program compiled by XLA for a CPU makes slowly.
 
     on_every_row                 of a vector that is added to every row: a sum over rows, as a product with ones
     trained_product              of a kernel that narrows: the narrower operand is the one that is rearranged
-    key_product, value_product   of keys and values: what XLA would rearrange number by number is transposed before
+    key_product, value_product   of keys and values: what XLA would rearrange number by number is transposed first
     factored_gradients           of all kernels: not made by XLA at all, but handed over as the factors of a product
 
-The last one is for a training step that is more than its program of XLA's. The gradient of a kernel is rows^T dy, which
-TensorFlow multiplies at 390 to 450 GFLOP/s where XLA does at 200 to 370 (docs/log.md, on an AMD EPYC). A program of
-XLA's on a GPU that has to add in the same order every time adds the rows of embeddings one by one; TensorFlow sorts
-them first. So there layers multiply by products that leave out the gradient of their kernel:
+The last one is for a training step that does more than run its XLA program. The gradient of a kernel is rows^T dy,
+which TensorFlow multiplies at 390 to 450 GFLOP/s and XLA at 200 to 370 (docs/log.md, on an AMD EPYC). On a GPU that has
+to add in the same order every time, an XLA program adds the rows of embeddings one by one; TensorFlow sorts them first.
+In both cases layers multiply by products that leave out the gradient of their kernel:
 
     left_out = []
     with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out)}):      # XLA
@@ -30,11 +30,11 @@ from keras_transformer.xla import barrier, by_xla_on_cpu, on_gpu
 
 
 def with_gradient(function):
-    """A function whose gradient a tape takes from it: it returns what it makes, and the function from dy to gradients.
+    """Gives a function its own gradient on a tape: it has to return its outputs, and a function from dy to gradients.
 
-    As `tf.custom_gradient`, which registers every gradient of a graph for as long as the process lives, with the graph
-    and the weights that the graph has captured, adds operations, and saves the gradient with an exported model. This
-    is known to nobody but the tape; who differentiates the graph by its operations gets their own gradients.
+    Unlike this, `tf.custom_gradient` keeps every gradient of a graph registered for as long as the process lives, with
+    the graph and the weights that the graph has captured, adds operations, and saves the gradient with an exported
+    model. Only the tape knows this gradient; differentiating the graph's operations gives those operations' gradients.
     """
 
     @functools.wraps(function)
@@ -51,10 +51,10 @@ def with_gradient(function):
 
 
 def on_every_row(vector, x):
-    """`vector` as many times as `x` has rows. (D,), (..., D) -> (..., D)
+    """`vector` repeated for every row of `x`. (D,), (..., D) -> (..., D)
 
     The gradient, a sum over all rows, is a product with ones: XLA's own sum takes 4 ms for (32, 32, 512), the product
-    0.1 ms. Eight rows of ones, because XLA would make a loop again of the product with one.
+    0.1 ms. There are eight rows of ones, because XLA would turn a product with one row into a loop again.
     """
 
     @with_gradient
@@ -69,10 +69,10 @@ def on_every_row(vector, x):
 
 
 def trained_product(kernel, transposed=False) -> Product:
-    """`plain_product` for a program of XLA's that makes the kernel's gradient itself.
+    """`plain_product` for an XLA program that makes the kernel's gradient itself.
 
-    Of rows^T dy XLA rearranges the left operand number by number. Made as (dy^T rows)^T that is the narrower one where
-    the kernel has fewer columns than rows, and the product takes two thirds of the time for (1280, 1024) and
+    In rows^T dy XLA rearranges the left operand number by number. In (dy^T rows)^T the left operand is the narrower one
+    where the kernel has fewer columns than rows, and the product takes two thirds of the time for (1280, 1024) and
     (1280, 256). The barrier keeps XLA from turning it back.
     """
     if transposed or kernel.shape[0] <= kernel.shape[1]:
@@ -120,17 +120,17 @@ def value_product(weights, value):
 
 
 class Factors(NamedTuple):
-    """What a gradient is the product of: left^T right."""
+    """The factors of a gradient, which is left^T right."""
 
     left: tf.Tensor  # (R, D)
     right: tf.Tensor  # (R, N)
 
 
 class FactoredGradients(NamedTuple):
-    """Gradients, by the places of their variables.
+    """Gradients by the places of their variables, some of them as factors.
 
-    What several products of a graph have on their left, as queries, keys and values have, is there once: XLA would copy
-    it for each. Where several products are of one variable, their sum is its gradient.
+    A left factor that several products share, as those of queries, keys and values do, is held once: XLA would copy it
+    for each. Where a variable has several products, its gradient is their sum.
     """
 
     made: dict[int, tf.Tensor | tf.IndexedSlices]  # rows of embeddings, where products are left out
@@ -138,7 +138,7 @@ class FactoredGradients(NamedTuple):
     rights: dict[int, dict[int, list[tf.Tensor]]]  # for every variable, by the places of `lefts`
 
     def factors(self):
-        """What is to be multiplied, and added to what was made. -> [(place of the variable, Factors)]"""
+        """The products that are still to be made and added to `made`. -> [(place of the variable, Factors)]"""
         return [
             (place, Factors(self.lefts[place_of_left], right))
             for place, by_left in self.rights.items()
@@ -148,7 +148,7 @@ class FactoredGradients(NamedTuple):
 
 
 def factor_product(variable, kernel, left_out, transposed=False) -> Product:
-    """By a kernel as it lies, the value of a `variable`, whose gradient is not made: `left_out` gets its factors."""
+    """Multiplies by `kernel`, the value of `variable`, whose gradient is not made: `left_out` gets its factors."""
 
     @with_gradient
     def multiply(rows, kernel):
@@ -162,7 +162,7 @@ def factor_product(variable, kernel, left_out, transposed=False) -> Product:
 
 
 def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
-    """The gradients by `variables`, as far as the products that are noted in `left_out` have not left them out."""
+    """The gradients by `variables`; those that products have noted in `left_out` stay factors."""
     by_variable = tape.gradient(loss, [variable.value for variable in variables])
     places, lefts, rights = {id(variable): place for place, variable in enumerate(variables)}, {}, {}
     for variable, factors in left_out:
@@ -174,16 +174,16 @@ def factored_gradients(tape, loss, variables, left_out) -> FactoredGradients:
 
 
 def _origin(rows):
-    """The tensor that rows are a reshape of, and their width: the same where several layers made the same rows of it.
+    """The tensor that `rows` are a reshape of, and their width: equal where several layers reshape the same tensor.
 
-    Outside of a graph nobody knows, and it is the rows themselves.
+    Outside of a graph that tensor is not known, and the rows themselves stand for it.
     """
     is_reshape = tf.is_symbolic_tensor(rows) and rows.op.type == "Reshape"
     return (rows.op.inputs[0] if is_reshape else rows).ref(), rows.shape[-1]
 
 
 def multiplied(gradients: FactoredGradients, variables):
-    """All of them, in the order of `variables`."""
+    """The gradients of all variables, in the order of `variables`; makes the products that were left out."""
     pairs = gradients.factors()
     parts = {place: [] for place in gradients.made.keys() | gradients.rights.keys()}
     for (place, _), y in zip(pairs, _products([factors for _, factors in pairs]), strict=True):
@@ -194,10 +194,10 @@ def multiplied(gradients: FactoredGradients, variables):
 
 
 def _products(pairs):
-    """left^T right of all. The largest is alone and first.
+    """left^T right of all pairs. The largest is made first and alone.
 
-    TensorFlow parts it for all threads. Among the others a part may begin late, and ends long after all else. (That
-    was measured with two threads.)
+    TensorFlow divides it among all threads. Beside the others, one of its parts might begin late and end long after
+    everything else. (This was measured with two threads.)
     """
     largest = max(pairs, key=lambda factors: factors.left.shape[-1] * factors.right.shape[-1], default=None)
     first = [kernel_product(*largest)] if largest else []
@@ -206,26 +206,26 @@ def _products(pairs):
 
 
 def kernel_product(left, right):
-    """left^T right. What is taller than wide TensorFlow makes faster as a batch of one product (docs/log.md)."""
+    """left^T right. TensorFlow makes one that is taller than wide faster as a batch of one product (docs/log.md)."""
     if left.shape[-1] <= right.shape[-1]:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(left[None], right[None], transpose_a=True)[0]
 
 
 def _sum(made, products, shape):
-    """What was made and all products together. A product must be nobody else's, and no constant: it may be written to.
+    """The sum of `made` and all products. No product may be used elsewhere or be a constant: it may be written to.
 
-    So an id that is none, which only a broken batch has, gets its row to another id, as `InplaceAdd` counts.
+    The row of an id that does not exist, which only a broken batch has, is added to another id's, as `InplaceAdd` does.
     """
     if not isinstance(made, tf.IndexedSlices):
         return tf.add_n(products if made is None else [made, *products])
     if on_gpu():  # where `InplaceAdd` loses rows of an id that comes twice
         return tf.add_n([tf.convert_to_tensor(tf.IndexedSlices(made.values, made.indices, shape)), *products])
-    # In place: a sum of two vocabularies reads and writes all the rows that get nothing.
+    # In place, because a sum of two whole vocabularies would read and write all the rows that get nothing, too.
     total = tf.add_n(products) if products else tf.raw_ops.Empty(shape=shape, dtype=made.dtype, init=True)
     return tf.raw_ops.InplaceAdd(x=total, i=made.indices, v=made.values)
 
 
 def _heads_turned(x):
-    """(B, H, T, S) -> (B, H, S, T), before what reads it."""
+    """(B, H, T, S) -> (B, H, S, T), transposed before the product that reads it."""
     return barrier(tf.transpose(x, (0, 1, 3, 2)))

@@ -1,7 +1,7 @@
 """Panels that outlive a search.
 
-Cutting the panels of all kernels takes a program of XLA's as long as several steps of its search, and they stay right
-until the weights change. So whoever searches again and again keeps them:
+Cutting the panels of all kernels takes an XLA program as long as several steps of its search, and they stay valid until
+the weights change. So a caller that searches again and again keeps them:
 
     panels = KeptPanels([(query, key, value), (output,)])
     panels.refresh()                                                     # before every search: cuts what has changed
@@ -30,21 +30,21 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, kernel):
-        """None where no address is to be seen: of what is no variable, of several of a strategy's, on a GPU, or of a
-        dtype that NumPy cannot read."""
+        """The `Cut` of a kernel, or None where no address can be seen: it is not a variable, is distributed by a
+        strategy, lies on a GPU, or has a dtype that NumPy cannot read."""
         variable = kernel.value if isinstance(kernel, keras.Variable) else None
         if variable is None or isinstance(variable, tf.distribute.DistributedValues):
             return None
         if "CPU" not in variable.device or variable.dtype not in COMPARABLE:
             return None
-        # A variable whose rows have been written to one by one copies itself for whoever reads it, until it is told
-        # that somebody will hold the value for long.
+        # A variable whose rows have been written to one by one copies itself whenever it is read, until it is told that
+        # the value will be held for long.
         tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
         value = read(variable.handle, variable.dtype)
         return cls(kernel, variable.handle, value, address(value))
 
     def is_still(self, kernel):
-        """Whether `kernel` is the same and has not changed. In few steps: whoever searches waits for it.
+        """Whether `kernel` is the same and has not changed. In few steps, because every search waits for it.
 
         (The variable inside of a Keras variable is never replaced.)
         """
@@ -54,9 +54,9 @@ class Cut(NamedTuple):
 class KeptPanels:
     """The `xla_panels` of groups of layers, cut again where a kernel has changed.
 
-    Whether it has, its address tells. Here the value that was cut is held, so nothing else comes to lie in its memory,
-    and TensorFlow writes into no memory that somebody holds beside the variable: what is assigned, or added, comes to
-    lie elsewhere. Where no address is to be seen nothing is kept, and every search cuts for itself.
+    A change shows in the kernel's address. The value that was cut is held here, so nothing else is put into its memory,
+    and TensorFlow never writes into memory that is held by anything besides the variable: a value that is assigned or
+    added is put elsewhere. Where no address can be seen, nothing is kept, and every search cuts its own panels.
     """
 
     def __init__(self, groups):
@@ -66,7 +66,7 @@ class KeptPanels:
         self._one_at_a_time = threading.Lock()
 
     def refresh(self):
-        """Cuts the kernels that have changed. For whoever runs eagerly."""
+        """Cuts the kernels that have changed. To be called eagerly."""
         with self._one_at_a_time:
             for layers in self._groups:
                 cuts = self._cuts.get(layers)
@@ -84,7 +84,7 @@ class KeptPanels:
             if layers in self._panels:  # by LoRA; what else was traced has the kernel that was there
                 raise ValueError("A kernel is no variable any more since it was searched with. Make a new Translator.")
             return
-        self._cuts[layers] = None  # for whoever comes after an interruption
+        self._cuts[layers] = None  # so that they are cut again after an interruption
         panels = xla_panels(layers)
         if layers not in self._panels:
             self._panels[layers] = tuple(tf.Variable(array, trainable=False) for array in panels)

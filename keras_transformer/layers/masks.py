@@ -2,7 +2,7 @@
 
 from keras import ops
 
-PAD_ID = 0  # fills up short sequences, on both sides; also the tokenizer's, which layers do not know
+PAD_ID = 0  # fills up short sequences, source and target; the tokenizer, which layers do not know, has the same
 
 
 def padding_mask(ids):

@@ -1,18 +1,19 @@
-"""Products of a search's rows with kernels: other ways to make them, faster where few rows read many kernels.
+"""Faster ways to multiply the few rows of a search by its many kernels.
 
-A step of a search multiplies few rows by every kernel of the decoder, and what that takes its time for is reading the
-kernels. As kernels lie, libraries read one for four rows at half the speed of the memory or less. So before its loop a
-search may prepare another way for a layer, a `Product`:
+A step of a search multiplies few rows by every kernel of the decoder, and its time goes into reading the kernels. In
+their usual layout, libraries read a kernel for four rows at half the speed of the memory or less. So before its loop a
+search may prepare another way to multiply for a layer, a `Product`:
 
-    panel_product         XLA    arrays of (P, D, 64), 64 columns of a kernel (D, N) together, or of several;
-                                 of a large vocabulary (V, D) arrays of rows, each as the left operand
+    panel_product         XLA    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together;
+                                 for a large vocabulary (V, D), arrays of its rows, each as the left operand
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     summed_product        graph  parts of a large kernel's rows, whose products are added
     graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large vocabulary
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
-In a graph a feed-forward network has a way of its own (layers/feed_forward.py), and an attention the kind of cache as
-which it reads its own (layers/cache.py). Layers multiply by `product`, the plain one outside of `use_products`:
+In a graph a feed-forward network has a way of its own (layers/feed_forward.py), and for an attention a kind of cache is
+prepared, as which it reads its keys and values (layers/cache.py). Layers multiply by `product`, which is the plain
+product outside of `use_products`:
 
 >>> with use_products(xla_products([layer])):
 ...     layer(x)
@@ -30,14 +31,14 @@ import tensorflow as tf
 
 from keras_transformer.xla import barrier
 
-LARGE = 2**22  # numbers of a kernel: more than a processor keeps nearby
+LARGE = 2**22  # numbers of a kernel: more than a processor's caches hold
 COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
-FEW_ROWS = 32  # a search of 16 is 1.17 times as fast, of 32 1.08 to 1.11, of 64 0.84 to 0.94
+FEW_ROWS = 32  # with panels a search of 16 rows is 1.17 times as fast, of 32 rows 1.08 to 1.11, of 64 rows 0.84 to 0.94
 GRAPH_FEW_ROWS = 16  # when all large kernels had panels, a search of 8 was 1.23 times as fast, of 16 1.09
 GRAPH_LARGE = 2**20  # numbers of a vocabulary; a smaller one stays in the processor's caches
-MOST_PARTS, LEAST_PART = 4, 2**17  # of a kernel in a graph: how many, of how many numbers; found with two cores
+MOST_PARTS, LEAST_PART = 4, 2**17  # of a kernel in a graph: most parts, fewest numbers of one; found with two cores
 LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
 
 Product = Callable[[tf.Tensor], tf.Tensor]  # (R, D) -> (R, N)
@@ -47,7 +48,7 @@ _products = contextvars.ContextVar("products", default=types.MappingProxyType({}
 
 @contextlib.contextmanager
 def use_products(products):
-    """Inside, layers multiply their rows by what is prepared for them, {layer: product}."""
+    """A context in which layers multiply by what is prepared for them, {layer: product}."""
     token = _products.set(products)
     try:
         yield
@@ -56,7 +57,7 @@ def use_products(products):
 
 
 def product(layer, rows, kernel, transposed=False, *, otherwise=None):
-    """rows x kernel, by the `Product` of the layer where it has one, or else as `otherwise` makes it of the kernel.
+    """rows x kernel: by the layer's `Product` where one is prepared, else by what `otherwise` makes of the kernel.
 
     (R, D), (D, N) or transposed (N, D) -> (R, N)
     """
@@ -70,15 +71,15 @@ def prepared_for(layer):
 
 
 def plain_product(kernel, transposed=False):
-    """By the kernel as it lies. (D, N), or (N, D) if `transposed` -> Product"""
+    """Multiplies by the kernel in its usual layout. (D, N), or (N, D) if `transposed` -> Product"""
     return lambda rows: tf.matmul(rows, kernel, transpose_b=transposed)
 
 
 def xla_products(layers, panels=None):
-    """How XLA multiplies fastest by the kernels of layers that multiply the same rows. -> {layer: Product}
+    """The fastest products for XLA, of layers that multiply the same rows. -> {layer: Product}
 
-    Their kernels lie side by side. Every layer's product is that of all, of which it takes its columns; XLA makes what
-    is the same but once. `panels` are their `xla_panels`, where somebody has kept them.
+    Their kernels are put side by side. Every layer multiplies by all of them and takes its own columns of the result;
+    XLA makes what is common only once. `panels` are their `xla_panels`, where these have been kept.
     """
     transposed, kernels = _are_transposed(layers), [layer.cast_kernel() for layer in layers]
     panels = panels or xla_panels(layers)
@@ -91,7 +92,7 @@ def xla_products(layers, panels=None):
 
 
 def xla_panels(layers):
-    """What `xla_products` multiply by. -> arrays of (P, D, COLUMNS), or of a large vocabulary of (V / arrays, D)
+    """The arrays that `xla_products` multiply by: (P, D, COLUMNS) each, or (V / arrays, D) for a large vocabulary.
 
     XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
     """
@@ -112,10 +113,10 @@ def _are_transposed(layers):
 
 
 def panel_product(kernel, panels, columns, size, transposed=False):
-    """By panels, or by rows of a large vocabulary, for XLA. (D, N), or (N, D) if `transposed` -> Product
+    """Multiplies by panels, or by rows of a large vocabulary, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
-    That is for 2 to `FEW_ROWS` rows; with more, the kernel as it lies is faster. `columns`, (begin, end), are the
-    kernel's among the `size` that the panels have.
+    The panels are for 2 to `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster.
+    `columns`, (begin, end), are the kernel's own among the `size` columns of the panels.
     """
     plain, (begin, end) = plain_product(kernel, transposed), columns
 
@@ -125,17 +126,17 @@ def panel_product(kernel, panels, columns, size, transposed=False):
 
     def multiply(rows):
         num_rows = tf.shape(rows)[0]
-        few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for one row alone XLA reads a kernel fast as it lies
+        few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for a single row XLA reads the usual layout fast
         return tf.cond(few, lambda: of_few(rows), lambda: plain(rows))
 
     return multiply
 
 
 def left_product(kernel):
-    """With the kernel on the left, where nobody says who runs the loop. (V, D) -> Product
+    """Multiplies with the kernel on the left, for a loop of which it is not known what runs it. (V, D) -> Product
 
-    For up to `LEFT_ROWS` rows. The kernel is read nearly twice as fast where it stands on the left and the product is
-    one of batches: libraries would copy it into another order first. Unlike panels it takes no memory.
+    This is for up to `LEFT_ROWS` rows. The kernel is read nearly twice as fast as the left operand of a batched
+    product: otherwise libraries copy it into another order first. Unlike panels this takes no memory.
     """
     (size, width), plain = kernel.shape, plain_product(kernel, transposed=True)
     if size % LEFT_PARTS:
@@ -154,10 +155,10 @@ def left_product(kernel):
 
 
 def summed_product(kernel):
-    """As a sum of products with parts of the kernel's rows, for a graph without XLA. (D, N) -> Product
+    """Multiplies as a sum of products with parts of the kernel's rows, for a graph without XLA. (D, N) -> Product
 
-    They do not depend on each other, so TensorFlow makes several at the same time, which is faster than one product
-    that oneDNN divides among the threads. A small kernel is not divided.
+    These are independent, so TensorFlow makes several at the same time, which is faster than one product that oneDNN
+    divides among the threads. A small kernel is not divided.
     """
     sizes = part_sizes(kernel, axis=0)
     if len(sizes) == 1:
@@ -174,9 +175,9 @@ def part_sizes(kernel, axis):
 
 
 def graph_panel_product(kernel):
-    """By narrower panels, for few rows in a graph without XLA. (V, D) -> Product
+    """Multiplies by narrower panels, for few rows in a graph without XLA. (V, D) -> Product
 
-    With 32 rows or more these gain nothing. Vocabularies of less than `GRAPH_LARGE` numbers are not cut.
+    With 32 rows or more these gain nothing. Vocabularies of less than `GRAPH_LARGE` numbers are not cut, but turned.
     """
     if math.prod(kernel.shape) < GRAPH_LARGE:
         return turned_product(kernel)
@@ -186,7 +187,7 @@ def graph_panel_product(kernel):
 
 
 def turned_product(kernel):
-    """By a copy that is turned around, for a graph without XLA, which would turn it for every product.
+    """Multiplies by a transposed copy, for a graph without XLA, which would transpose the kernel for every product.
 
     (V, D) -> Product
     """
@@ -196,7 +197,7 @@ def turned_product(kernel):
 def to_panels(kernel, transposed, columns, num_arrays):
     """(D, N) -> arrays of (P, D, columns), equally many panels in each; `transposed` is a kernel of shape (N, D).
 
-    What is missing at the end is filled up with zeros. Where an array would have nothing else, there are fewer.
+    The end is filled up with zeros. An array that would hold nothing but zeros is left out.
     """
     columns_axis = 0 if transposed else 1
     size = kernel.shape[columns_axis]
@@ -210,7 +211,7 @@ def to_panels(kernel, transposed, columns, num_arrays):
     if transposed:
         panels = tf.reshape(kernel, (num_panels, columns, -1))
         return tuple(tf.transpose(panels[begin:end], (0, 2, 1)) for begin, end in parts)
-    # A transposition of (D, N / columns, columns), which XLA would make at half the speed.
+    # This is a transposition of (D, N / columns, columns), which as such XLA would make at half the speed.
     depth = kernel.shape[0]
     rows_of_panels = tf.reshape(kernel, (depth * num_panels, columns))
     places = num_panels * tf.range(depth)[None, :]
@@ -218,7 +219,7 @@ def to_panels(kernel, transposed, columns, num_arrays):
 
 
 def in_rows(kernel, num_arrays):
-    """(V, D) -> arrays of (V / num_arrays, D), rounded up: the last may have fewer rows, and there may be fewer"""
+    """(V, D) -> arrays of (V / num_arrays, D), rounded up: the last may have fewer rows, there may be fewer arrays"""
     each = -(-kernel.shape[0] // num_arrays)
     return tuple(kernel[begin : begin + each] for begin in range(0, kernel.shape[0], each))
 
@@ -226,9 +227,9 @@ def in_rows(kernel, num_arrays):
 def by_rows(rows, arrays):
     """(R, D), the rows of a kernel (V, D) in arrays -> (R, V)
 
-    Every array is a left operand, which is read as it lies. Without the barrier XLA would make the products the other
-    way round, and turn the whole array around each time. One array, a batch or slices of the kernel take longer, up to
-    five times as long (docs/log.md).
+    Every array is a left operand, which is read in its usual layout. Without the barrier XLA would make the products
+    the other way round and transpose the whole array each time. A single array, a batch or slices of the kernel take
+    longer, up to five times as long (docs/log.md).
     """
     products = [tf.transpose(barrier(tf.matmul(array, rows, transpose_b=True))) for array in arrays]
     return tf.concat(products, axis=1)
@@ -236,8 +237,8 @@ def by_rows(rows, arrays):
 
 def by_panels(rows, panels, size):
     """(R, D), arrays of (P, D, columns), P the same in all -> (R, N), where N is `size`"""
-    # One copy of the rows for all arrays. Of a copy for each, XLA would give the memory of the first to the second
-    # product, which then could not begin before the first one has ended.
+    # One copy of the rows for all arrays. With a copy for each, XLA would reuse the memory of the first for the second
+    # product, which then could not begin before the first has ended.
     copies = tf.tile(rows[None], (panels[0].shape[0], 1, 1))
     each = panels[0].shape[0] * panels[0].shape[2]  # columns of an array
     sizes = [min(each, size - begin) for begin in range(0, size, each)]
@@ -253,8 +254,8 @@ def by_graph_panels(rows, panels, size):
 def transpose_in_graph(x, axes):
     """`tf.transpose` of few numbers, without a gradient, in a graph that XLA does not compile.
 
-    As if they were integers: transpositions of floats TensorFlow hands over to oneDNN, which takes ten times as long
-    for the few numbers that one step of a search has.
+    They are transposed as integers: TensorFlow hands transpositions of floats over to oneDNN, which takes ten times as
+    long for the few numbers that one step of a search has.
     """
     integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
     return tf.bitcast(tf.transpose(tf.bitcast(x, integer), axes), x.dtype)

@@ -1,6 +1,6 @@
 """What all pictures share: the figure, its axes, colours and letters.
 
-Colours are those of Okabe and Ito, which people who see few colours can tell apart; maps are one hue, light to dark.
+Colours are those of Okabe and Ito, which colour-blind people can tell apart; maps are one hue, light to dark.
 """
 
 from pathlib import PurePath
@@ -14,7 +14,7 @@ BOX = "□"  # instead of a letter
 
 
 def new_figure(width, height, title=""):
-    """An empty figure. inches, inches"""
+    """An empty figure; `width` and `height` are in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -26,7 +26,7 @@ def new_figure(width, height, title=""):
 
 
 def save(figure, path):
-    """As its name says, or else PNG: `path` may be a file without one."""
+    """Saves a figure in the format that its name says, or else as PNG: `path` may be a file without a name."""
     _explain_boxes(figure)
     suffix = PurePath(path).suffix.lower() if isinstance(path, str | PurePath) else ""
     figure.savefig(path, format=suffix[1:] if suffix in SUFFIXES else "png")
@@ -68,7 +68,7 @@ def renderable(text):
 
 
 def _explain_boxes(figure):
-    """A line at the bottom, where there are any."""
+    """Adds a line at the bottom that explains the boxes, where there are any."""
     from matplotlib.text import Text
 
     if any(BOX in text.get_text() for text in figure.findobj(Text)):

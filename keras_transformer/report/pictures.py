@@ -24,8 +24,8 @@ def pictures(evaluation, align=None) -> dict[str, bytes]:
 
     Args:
         evaluation: an `Evaluation`.
-        align: (sources, hypotheses) -> an `Alignment` each, as `Translator.align` gives them; None where the
-            hypotheses are of nobody who could be asked.
+        align: (sources, hypotheses) -> an `Alignment` each, as `Translator.align` gives them; None where the model that
+            made the hypotheses is not at hand.
     """
     found = {"BLEU by the length of the source, with 95 % intervals": _png(plots.by_length, evaluation.by_length)}
     for kind, example in _to_look_at(evaluation) if align else ():

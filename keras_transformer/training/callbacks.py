@@ -1,7 +1,7 @@
 """What happens between the steps of a run: logging, validation, checkpoints, stopping. Ordinary Keras callbacks.
 
-Each counts the steps of the whole run, not of this `fit`. What has a state can give it and take it back: a checkpoint
-keeps it.
+Each counts the steps of the whole run, not of this `fit`. A callback that has a state can hand it out and take it back,
+so that a checkpoint can keep it.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import time
 
 import keras
 
-MAX_SKIPPED = 500  # steps without a finite gradient one after the other
+MAX_SKIPPED = 500  # consecutive steps without a finite gradient
 
 
 class RunCallback(keras.callbacks.Callback):
@@ -38,7 +38,7 @@ class DivergedError(RuntimeError):
 
 
 class Logging(RunCallback):
-    """A record every `every` steps, and the progress line. Ends a run whose gradients are not finite any more."""
+    """Writes a record every `every` steps, and the progress line. Ends a run whose gradients are no longer finite."""
 
     def __init__(self, start, journal, every):
         super().__init__(start)
@@ -60,10 +60,10 @@ class Logging(RunCallback):
 
 
 class Validation(RunCallback):
-    """Loss, BLEU and sample translations every `every` steps; remembers the best and stops without progress.
+    """Validates every `every` steps: loss, BLEU, sample translations. Remembers the best; stops without progress.
 
-    At a tie of BLEU, which is 0 in the beginning of many a run, the lower perplexity is better. Workers need not come
-    to the same figures to the last digit: `agree` gives all of them the same ones.
+    At equal BLEU, which is 0 at the beginning of many runs, the lower perplexity is better. Workers need not get the
+    same figures to the last digit: `agree` gives all of them the same ones.
     """
 
     def __init__(self, start, judge, journal, every, patience, state=None, agree=float):
@@ -114,7 +114,7 @@ class Validation(RunCallback):
 
 
 class Checkpointing(RunCallback):
-    """Writes checkpoints by steps and minutes and where validation asks for it, and stops on SIGTERM and SIGINT.
+    """Writes checkpoints every so many steps or minutes and when validation asks for one; stops on SIGTERM and SIGINT.
 
     A signal is a request: it travels with the sums of the next step, so that all workers stop after the same one.
     """
@@ -129,7 +129,7 @@ class Checkpointing(RunCallback):
 
     @contextlib.contextmanager
     def listening(self):
-        """Inside, SIGTERM and SIGINT ask the run to stop, but for one that the process was told to ignore.
+        """A context in which SIGTERM and SIGINT ask the run to stop, except one that the process was told to ignore.
 
         Only the main thread of a process can listen.
         """
@@ -166,7 +166,7 @@ class Checkpointing(RunCallback):
             self.model.stop_training = True
 
     def catch_up(self):
-        """Writes the regular checkpoint that was due where the run was killed right after the best one."""
+        """Writes the regular checkpoint that is missing if the run was killed right after writing the best one."""
         if self.start and self._is_due(self.start) and not self.checkpoints.regular_path(self.start).exists():
             self._write(self.start)
 

@@ -6,8 +6,8 @@
 
 A run goes on from the newest of them. A file holds every variable of the run by name (weights, optimizer, moving
 average, dropout seeds) and the state of the callbacks as JSON. It is written aside, flushed to the disk and then
-renamed, so that whoever is killed while writing leaves the earlier ones as they were. The archive carries a checksum
-of every array, and their number: what is truncated or damaged does not load.
+renamed, so that a process killed while writing leaves the earlier ones as they were. The archive carries a checksum
+of every array, and the number of arrays: a truncated or damaged file does not load.
 """
 
 import errno
@@ -26,7 +26,7 @@ import numpy as np
 from keras_transformer.files import replacing
 
 STATE = "state.json"  # the key of the callbacks' state
-# What a file that is none, or not whole, raises when it is read: RuntimeError for a flag of a zip file that was turned.
+# Raised by reading a file that is no checkpoint or is not whole; RuntimeError comes from a flipped flag of a zip file.
 DAMAGED = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
 
 
@@ -92,9 +92,9 @@ class Checkpoints:
                 old.unlink()
 
     def restore(self, trainee, report=print):
-        """Brings the newest checkpoint that is whole into the variables. Returns its state, or None without any.
+        """Loads the newest whole checkpoint into the variables. Returns its state, or None if there are no checkpoints.
 
-        An error where one cannot be read, for it may be whole, and where there are some and all are damaged.
+        Raises an error if one cannot be read, because it may be whole, or if all that there are are damaged.
         """
         for leftover in self.folder.glob("*.partial"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def write_arrays(path, arrays, state):
     path.parent.mkdir(parents=True, exist_ok=True)
     record = json.dumps({"state": state, "num_arrays": len(arrays)})
     try:
-        with replacing(path) as aside, open(aside, "wb") as file:  # a file, for of a path NumPy wants another end
+        with replacing(path) as aside, open(aside, "wb") as file:  # an open file: to a path NumPy would append .npz
             np.savez(file, **arrays, **{STATE: np.frombuffer(record.encode(), np.uint8)})
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -154,7 +154,7 @@ def _record(archive):
 
 
 def _step(path):
-    """The step after which a checkpoint was written; one that does not tell comes first, to be named."""
+    """The step after which a checkpoint was written; infinity for one that does not tell, so that it is tried first."""
     if path.stem.startswith("step-"):
         return int(path.stem.removeprefix("step-"))
     try:
@@ -174,7 +174,7 @@ def _array(archive, name):
 
 
 def whole(paths, report=print):
-    """Those of the paths whose checkpoints load; the others are named."""
+    """The paths whose checkpoints load; the others are reported."""
     found = []
     for path in paths:
         try:
@@ -212,7 +212,7 @@ def _shapes(weights):
 
 
 def set_weights(model, weights):
-    """Brings {variable path: array} into the weights of a model, which must be the same ones."""
+    """Assigns {variable path: array} to the weights of a model; paths and shapes must be the model's."""
     variables = {variable.path: variable for variable in model.trainable_variables}
     if _shapes(variables) != _shapes(weights):
         different = sorted(dict(_shapes(variables).items() ^ _shapes(weights).items()))

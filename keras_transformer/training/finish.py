@@ -63,7 +63,7 @@ def best_of(scores):
 
 
 def _or_infinity(perplexity):
-    """What is not a finite number is none in a record."""
+    """A perplexity from a record, where None stands for one that is not finite."""
     return math.inf if perplexity is None else perplexity
 
 

@@ -1,9 +1,8 @@
-"""What a run tells: a line on the screen, `log.jsonl` and TensorBoard, all from the same sums.
+"""The log of a run: a line on the screen, `log.jsonl` and TensorBoard, all from the same sums.
 
-A record of `log.jsonl` is one JSON object a line, of kind "train" (means over the steps since the one before) or
-"valid". A resumed run drops the records after its checkpoint, so the file of a run that was interrupted differs from
-that of one that was not in the fields of time alone: `seconds`, which go on from the last record that is kept,
-and `tokens_per_second`.
+A line of `log.jsonl` is a record, one JSON object of kind "train" (means over the steps since the previous one) or
+"valid". A resumed run drops the records after its checkpoint, so its file differs from that of an uninterrupted run
+only in the fields of time: `seconds`, which go on from the last record that is kept, and `tokens_per_second`.
 """
 
 import contextlib
@@ -50,7 +49,7 @@ class Journal:
             self._started -= max((record.get("seconds", 0.0) for record in kept), default=0.0)
 
     def begin(self):
-        """From now on time counts against the speed of training, and so do the tokens."""
+        """Starts measuring the speed of training: time and tokens count from now on."""
         self._window_started, self._window_tokens = time.monotonic(), 0.0
 
     def add(self, step, logs, learning_rate):
@@ -75,7 +74,7 @@ class Journal:
         return {"loss": self.sums["loss"] / tokens, "perplexity": perplexity(self.sums["nll"] / tokens)}
 
     def write_train(self, step, learning_rate, gradient_norm):
-        """One record of the steps since the last one; their sums start again."""
+        """Writes one record of the steps since the last one, and sets their sums back to 0."""
         record = {
             "kind": "train",
             "step": step,
@@ -165,7 +164,7 @@ def duration(seconds):
 
 
 def read_log(path):
-    """The records of a log. What is none is left out: a last line that was cut off by a kill, or damage."""
+    """The records of a log. Anything else is left out: a last line that was cut off by a kill, or damage."""
     if not path.exists():
         return []
     records = []

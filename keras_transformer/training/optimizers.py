@@ -1,7 +1,7 @@
 """The optimizers of a run: the paper's Adam, and Muon (Jordan et al. 2024).
 
-Keras composes an update of Adam of ten operations, each of which reads and writes memory of the size of the weight.
-TensorFlow has one that reads and writes each number once, in all threads; it computes the same.
+Keras composes an Adam update from ten operations, each of which reads and writes memory of the size of the weight.
+TensorFlow has a single one that reads and writes each number once, in all threads; it computes the same.
 """
 
 import keras
@@ -21,7 +21,7 @@ def make_optimizer(name, schedule):
         epsilon=ADAM["epsilon"],
         weight_decay=None,
         adam_weight_decay=None,
-        exclude_layers=["positions/", "/score_vector"],  # tables of vectors, as embeddings are, which Keras leaves out
+        exclude_layers=["positions/", "/score_vector"],  # tables of vectors, like embeddings; Keras excludes these
         name="muon",
     )
 
@@ -46,7 +46,7 @@ class Muon(keras.optimizers.Muon):
     """`keras.optimizers.Muon` for weights in float32.
 
     A kernel moves by about the orthogonal matrix that is nearest to its Nesterov momentum: as far in directions with
-    small gradients as in those with large ones. Embeddings, biases and normalisations have Adam, in one operation.
+    small gradients as in those with large ones. Adam updates embeddings, biases and normalisations, in one operation.
     """
 
     def _adamw_update_step(self, gradient, variable, learning_rate, momentum, velocity):

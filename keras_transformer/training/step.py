@@ -7,9 +7,9 @@
                                                                                                                 |
                           every replica alike:  clip by global norm --> finite? --> update, EMA <-- all-reduce (sum)
 
-The tokens of the whole batch are counted first, and what is differentiated is a share of its mean. All else is a sum.
-So R replicas with k micro-batches each make the update of one device with the one large batch, however the tokens are
-spread.
+The tokens of the whole batch are counted first, and each replica differentiates its share of the batch's mean loss. All
+else is a sum. So R replicas with k micro-batches each make the same update as one device with the one large batch,
+however the tokens are spread.
 Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
 `jit_compile` is off. On a CPU, and where a GPU has to be deterministic, the gradients of kernels are left to TensorFlow
 (layers/gradients.py).
@@ -85,7 +85,7 @@ class Trainee(keras.Model):
         return copy
 
     def begin_with(self, weights):
-        """Takes {variable path: array} for the weights before the first step."""
+        """Sets the weights before the first step to {variable path: array}."""
         set_weights(self.transformer, weights)
         for average, variable in zip(self.ema, self.transformer.trainable_variables, strict=False):
             average.assign(variable)
@@ -94,8 +94,8 @@ class Trainee(keras.Model):
         return self.transformer(inputs, training=training)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Everything is built. Keras would take a batch, average it over the replicas (which fails where their lengths
-        differ, and under several workers), and start the data anew."""
+        """Does nothing, as everything is built. Keras would take a batch, average it over the replicas (which fails
+        where their lengths differ, and under several workers), and start the data anew."""
 
     def train_step(self, batch):
         context = tf.distribute.get_replica_context()
@@ -165,7 +165,7 @@ class Trainee(keras.Model):
         return factored, tf.stack([loss, tf.reduce_sum(nll * weights)])
 
     def _leaves_out(self):
-        """Whether XLA, for which a pass is traced, leaves gradients of kernels and rows of embeddings to TensorFlow."""
+        """Whether the traced passes leave gradients of kernels and rows of embeddings to TensorFlow, not to XLA."""
         return by_xla_on_cpu() or (self.train_config.xla and self.train_config.deterministic)
 
     def _update(self, strategy, gradients, finite):

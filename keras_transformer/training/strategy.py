@@ -14,7 +14,7 @@ class LostWorkerError(RuntimeError):
 
 
 def make_strategy(name):
-    """auto: every GPU of this machine, or else one device. multi_worker: the cluster of TF_CONFIG."""
+    """Makes a strategy. auto: all GPUs of this machine, else one device. multi_worker: the cluster of TF_CONFIG."""
     if name == "multi_worker":  # before anything looks at the devices
         _check_cluster(os.environ.get("TF_CONFIG"))
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -26,7 +26,7 @@ def make_strategy(name):
 
 
 def _check_cluster(text):
-    """TensorFlow goes on alone where there are no workers, and has other errors for what is none."""
+    """Refuses a TF_CONFIG that names no workers or is invalid: TensorFlow would go on alone, or raise other errors."""
     try:
         given = json.loads(text or "")
         task = given["task"]
@@ -41,7 +41,7 @@ def _check_cluster(text):
 
 @contextlib.contextmanager
 def several_workers(strategy):
-    """Inside, it is said in a line that one of several workers is gone, which is an error in all others."""
+    """A context that turns the error that a lost worker causes in all others into a `LostWorkerError` of one line."""
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -54,7 +54,7 @@ def several_workers(strategy):
 
 
 def describe(strategy):
-    """Where it trains, as a run says it."""
+    """The devices of a run, as it reports them."""
     kind, replicas = "GPU" if tf.config.list_logical_devices("GPU") else "CPU", strategy.num_replicas_in_sync
     return kind if replicas == 1 else f"{kind}, {replicas} replicas"
 
@@ -87,16 +87,16 @@ def barrier(strategy):
 
 def from_chief(strategy, number):
     """The chief's value of `number`, on every worker. A collective: every worker has to call it."""
-    return _sum(strategy, number, lambda replica: replica == 0)  # its first is the chief's
+    return _sum(strategy, number, lambda replica: replica == 0)  # the first replica is the chief's
 
 
 def is_same(strategy, number):
-    """Whether `number` is the chief's on every worker, for all of them to know. A collective, too."""
+    """Whether every worker has the chief's `number`; all of them get the answer. A collective, too."""
     return _sum(strategy, float(number != from_chief(strategy, number))) == 0.0
 
 
 def _sum(strategy, number, counts=lambda replica: True):
-    """The sum of what the workers have come with, once for each of their replicas that counts."""
+    """The sum of the workers' numbers, each taken once for every replica of the worker that counts."""
     if not has_several_workers(strategy):
         return number
 
@@ -112,7 +112,7 @@ def _sum(strategy, number, counts=lambda replica: True):
 
 
 def distribute(batches, strategy):
-    """Whole batches cut by rows: every replica gets an equal part of each batch, and always the same one."""
+    """Cuts whole batches by rows: every replica gets an equal part of each batch, and always the same one."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return batches

@@ -88,7 +88,7 @@ class Run:
         )
 
     def _judge(self):
-        """A model of its own for validation, on one device."""
+        """Makes the judge of validations, with a model of its own on one device."""
         tokenizers = self.data.tokenizers
         # Without XLA: where that pays is a matter of time, and a verdict must not depend on the speed of the machine.
         translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode, xla=False)
@@ -98,7 +98,7 @@ class Run:
         return Judge(translator, plan, texts, label_smoothing=smoothing, score_options=options)
 
     def warm_up(self):
-        """A batch of every shape before the long run: what does not fit into memory fails in the first minute."""
+        """Runs a batch of every shape before the long run: what does not fit into memory fails in the first minute."""
         began = time.monotonic()
         try:
             self.trainee.warm_up(self.plan.shapes)
@@ -148,7 +148,7 @@ class Run:
         return self._end(step, deliver)
 
     def _check_workers(self, step):
-        """Workers with other settings, text or weights would train something that is no model of any of them."""
+        """Refuses workers with other settings, text or weights: they would train a model that is none of theirs."""
         settings = self.config.to_dict()
         for section, field in (("data", "train"), ("data", "valid"), ("data", "test"), ("train", "start_from")):
             del settings[section][field]  # files may lie elsewhere on another machine
@@ -165,7 +165,7 @@ class Run:
             )
 
     def _begin(self):
-        """At step 0: the weights that `train.start_from` names, and nothing of a run that was killed at once."""
+        """Starts at step 0 with the weights of `train.start_from`; removes the log of a run that was killed at once."""
         if self.origin is not None:
             self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
             self.report(f"Beginning with the weights of {self.config.train.start_from}.")
@@ -182,7 +182,7 @@ class Run:
         self._take_changes(step)
 
     def _check_parts(self, plan):
-        """A checkpoint goes on with the batches that it was made with, whatever machine that is on."""
+        """Refuses to go on with other batches than those that the checkpoint was made with, on whatever machine."""
         if plan != self.plan.state():
             before, replicas = plan["rows_multiple"], self.strategy.num_replicas_in_sync
             raise WorkdirError(
@@ -216,7 +216,7 @@ class Run:
             self.report("\n    ".join(["The configuration has changed:", *self.changes]))
 
     def _finished_without_checkpoints(self, deliver):
-        """A run whose checkpoints of the end were removed afterwards; another model is not trained over."""
+        """Ends a finished run whose last checkpoints were removed; refuses to train over a model of other origin."""
         metadata = self.workdir.load_metadata()
         if metadata is None or "step" not in metadata:
             raise WorkdirError(
@@ -256,18 +256,18 @@ class Run:
 
     @property
     def judged_on(self):
-        """What the choice of the weights and the report depend on, beside the checkpoints."""
+        """A digest of what the choice of the weights and the report depend on, besides the checkpoints."""
         return digest([self.judge.judged_on, self.data.test_text, self.config.train.average_checkpoints])
 
 
 def evenly(items, most):
-    """At most so many of them, from all over the list: it may be sorted by length."""
+    """At most `most` of the items, spread evenly over the list, because it may be sorted by length."""
     number = min(most, len(items))
     return [items[i * len(items) // number] for i in range(number)]
 
 
 def load_origin(folder, config: Config) -> Translator:
-    """The finished run that `train.start_from` names; its model must be as large as the one of `config`."""
+    """Loads the finished run that `train.start_from` names; its model must have the sizes that `config` has."""
     origin = Translator.load(folder)
     found = differences(origin.model.config.to_dict(), config.model.to_dict())
     different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
@@ -284,8 +284,8 @@ def load_origin(folder, config: Config) -> Translator:
 
 
 def new_transformer(config: Config, tokenizers, dtype="float32"):
-    """The model of `config` before the first step. Only in training it has `train.precision`: in bfloat16 a translation
-    would depend on the batch that it is made in."""
+    """A new model as `config` describes it. Only in training does it get `train.precision` as its `dtype`: in bfloat16
+    a translation would depend on the batch that it is made in."""
     return Transformer(
         tokenizers.target.vocab_size,
         source_vocab_size=tokenizers.source.vocab_size,
@@ -299,8 +299,8 @@ def train(config: Config, workdir, deliver=lambda: None) -> Result:
     """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there.
 
     Args:
-        config: a `Config`, as of `load_recipe` or `preset`.
-        workdir: the folder; it is made where there is none.
+        config: a `Config`, as `load_recipe` or `preset` returns it.
+        workdir: the folder; it is made if it does not exist.
         deliver: called once the finished model is there, in the process that wrote it.
 
     Returns:

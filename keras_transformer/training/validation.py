@@ -51,7 +51,7 @@ class Judge:
         self.translator, self.plan, self.texts = translator, plan, list(texts)
         self.label_smoothing, self.num_samples = label_smoothing, num_samples
         self.score_options = score_options or {}
-        # A BLEU compares only with those of the same.
+        # BLEU can be compared only where these are the same.
         self.judged_on = digest([self.texts, self.score_options, translator.decode.to_dict()])
 
     @staticmethod

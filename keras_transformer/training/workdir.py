@@ -24,9 +24,9 @@ from keras_transformer.config import Config, DecodeConfig
 from keras_transformer.files import write_json
 from keras_transformer.training.checkpoints import Checkpoints
 
-# What a run may have otherwise when it goes on: no step that was made would have been another one. Text may lie
-# elsewhere: that of train is compared by its contents, validation and test sets may be others. How many replicas and
-# micro-batches there are may change where their product does not, see `Run._check_parts`.
+# What may change when a run goes on, because no step made so far depended on it. Text may lie elsewhere: that of train
+# is compared by its contents, validation and test sets may be others. The numbers of replicas and of micro-batches may
+# change if their product does not, see `Run._check_parts`.
 CHANGEABLE = {
     "data.train", "data.valid", "data.test", "data.bleu_tokenizer", "train.steps", "train.cooldown_steps",
     "train.checkpoint_steps", "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints",
@@ -37,7 +37,7 @@ CHANGEABLE = {
 
 
 def may_change(key, old, new):
-    """A model to start from may lie elsewhere, too: it was read before the first step."""
+    """Whether a field may change. A run to start from may lie elsewhere, too: it was read before the first step."""
     return key in CHANGEABLE or (key == "train.start_from" and None not in (old, new))
 
 
@@ -86,7 +86,7 @@ class Workdir:
         return self.model_path.exists() or bool(Checkpoints(self.checkpoints).all())
 
     def claim(self, config: Config) -> list[str]:
-        """Writes the configuration, or compares it with that of the run so far; -> what has changed, and may."""
+        """Writes the configuration, or compares it with that of the run so far. -> what has changed, if it may"""
         if not (self.config_path.exists() and self.has_begun):
             self._refuse_other_files()
             write_json(self.config_path, config.to_dict())
@@ -102,7 +102,7 @@ class Workdir:
         return list(described.values())
 
     def _refuse_other_files(self):
-        """A run that has not begun writes its files where there are none, or those of a run that has not begun."""
+        """Refuses a folder that holds files of these names, unless they are those of a run that has not begun."""
         if self.config_path.exists():
             self.load_config()
             return
@@ -115,7 +115,7 @@ class Workdir:
             )
 
     def take(self, config: Config, step: int):
-        """Writes the configuration that a run goes on with after `step`, where the rates so far are those of both."""
+        """Writes the configuration that a run goes on with after `step`; refuses one with other rates so far."""
         old, new = self.load_config().train, config.train
         starts = [each.cooldown_start for each in (old, new)]
         is_changed = (old.steps, old.cooldown_steps) != (new.steps, new.cooldown_steps)
