@@ -56,7 +56,7 @@ def parsed(path, name):
 
 def test_the_memory_that_is_proposed_is_that_of_the_limits(tmp_path):
     limits = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    batch = float(re.search(r"= ([\d.]+) GB for 32 rows of a base model", limits)[1])
+    batch = float(re.search(r"= ([\d.]+) GB\s+for 32 rows of a base model", limits)[1])
     folder = export(tmp_path / "demo")
     for name, limit in (("compose.yaml", r"mem_limit: (\d+)g"), ("kubernetes.yaml", r"limits: .*memory: (\d+)Gi")):
         text = (folder / name).read_text(encoding="utf-8")
