@@ -285,7 +285,9 @@ class DecodeConfig(_Section):
     no_repeat_ngram: int = 0  # no translation repeats a sequence of this many pieces; 0: off
     top_k: int = 0  # sampling draws from this many of the likeliest pieces; 0: from all
     top_p: float = 1.0  # sampling draws from the likeliest pieces that together have this probability
-    tokens_per_batch: int = 2048  # pieces that go through the model together, padding included; a GPU takes more
+    # Pieces that go through the model together, padding included: of sources in a search, of both sides in scoring. A
+    # GPU takes more.
+    tokens_per_batch: int = 2048
 
     def check(self):
         self.require_at_least(1, "beam_width", "extra_length", "tokens_per_batch")

@@ -33,7 +33,8 @@ def choose_held_out(pairs: Iterable[Pair], most: int) -> HeldOut:
 
     Reads all pairs once.
     """
-    numbers, largest, num_pairs = {}, [], 0  # translations of the sources of the `most` + 1 smallest digests; a heap
+    # How many translations the sources with the `most` + 1 smallest digests have; a heap of these digests, negated.
+    numbers, largest, num_pairs = {}, [], 0
     for source, _ in pairs:
         num_pairs += 1
         digest = text_digest(source)

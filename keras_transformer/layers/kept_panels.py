@@ -81,7 +81,7 @@ class KeptPanels:
     def _cut_again(self, layers):
         cuts = [Cut.of(layer.kernel) for layer in layers]
         if None in cuts:
-            if layers in self._panels:  # by LoRA; what else was traced has the kernel that was there
+            if layers in self._panels:  # by LoRA; traced functions still have the old kernel
                 raise ValueError("A kernel is no variable any more since it was searched with. Make a new Translator.")
             return
         self._cuts[layers] = None  # so that they are cut again after an interruption
