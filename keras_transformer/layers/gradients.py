@@ -133,7 +133,7 @@ class FactoredGradients(NamedTuple):
     for each. Where a variable has several products, its gradient is their sum.
     """
 
-    made: dict[int, tf.Tensor | tf.IndexedSlices]  # by the tape; of embeddings only their rows, where products are left out
+    made: dict[int, tf.Tensor | tf.IndexedSlices]  # by the tape; of embeddings perhaps only rows
     lefts: list[tf.Tensor]  # (R, D) each
     rights: dict[int, dict[int, list[tf.Tensor]]]  # for every variable, by the places of `lefts`
 
