@@ -19,7 +19,7 @@ class Progress:
 
     def __init__(self, title: str, unit: str, total: int | None = None):
         self.title, self.unit, self.total = title, unit, total
-        self.done = 0
+        self.done = self._done_shown = 0
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._interval = 0.2 if self._is_terminal else 10.0  # seconds
         self._begin = self._shown = time.monotonic()
@@ -41,12 +41,13 @@ class Progress:
 
     def __exit__(self, *_):
         if self._shown > self._begin:
-            self._show()
+            if self.done != self._done_shown:
+                self._show()
             if self._is_terminal:
                 warn()
 
     def _show(self):
-        self._shown = time.monotonic()
+        self._shown, self._done_shown = time.monotonic(), self.done
         speed = self.done / (self._shown - self._begin)
         line = f"{self.title} {self._bar()}{self.done:,} {self.unit}, {speed:,.{0 if speed >= 10 else 1}f}/s"
         start, end = ("\r", "") if self._is_terminal else ("", "\n")

@@ -26,6 +26,13 @@ def test_a_log_gets_a_line_now_and_then(clock, capsys):
     assert all(line.endswith("/s") for line in lines)
 
 
+def test_no_line_comes_twice(monkeypatch, capsys):
+    times = iter([0, 11, 11])  # the only item is there after 11 seconds
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: float(next(times)))
+    list(Progress("Reading", "pairs").count(range(1)))
+    assert capsys.readouterr().err == "Reading 1 pairs, 0.1/s\n"
+
+
 def test_a_terminal_gets_one_line_with_a_bar(clock, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     list(Progress("Reading", "pairs", total=4).count(range(4)))
