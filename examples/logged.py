@@ -64,7 +64,7 @@ def wait(children, stop=False) -> int | None:
 def end(folder, code):
     status = code if code > 0 else 128 - code  # as a shell has it
     if code in STOPPED:
-        print(f"Stopped by a signal in {folder.name}. The same command goes on.", file=sys.stderr)
+        print(f"Stopped by a signal in {folder.name}. Run the same command to go on.", file=sys.stderr)
         raise SystemExit(status)
     log = folder.with_name(f"{folder.name}.log")
     tail = log.read_text(encoding="utf-8", errors="replace").split("\n")[-12:]

@@ -15,8 +15,8 @@ def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m export", description="Exports a finished run for TF Serving.")
     parser.add_argument("--workdir", type=_path, required=True, help="of a finished run")
     parser.add_argument("--to", type=_path, required=True, help="the directory of the served model's versions")
-    parser.add_argument("--version", type=int, help="an integer; default: the one after the last")
-    parser.add_argument("--max-input-bytes", type=int, metavar="N", help="of a sentence; the rest is cut off")
+    parser.add_argument("--version", type=int, help="an integer (default: one more than the newest)")
+    parser.add_argument("--max-input-bytes", type=int, metavar="N", help="limit for a sentence; the rest is cut off")
     parser.add_argument("--xla", action="store_true", help="add the signature translate_xla, compiled by XLA")
     parser.add_argument(
         "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
@@ -45,7 +45,7 @@ def main(arguments=None) -> int:
         print("interrupted, nothing was exported", file=sys.stderr)
         return 130
     print(path)
-    print("TensorFlow Serving, and a question to it:")
+    print("To start TensorFlow Serving and send it a request:")
     print(f"  docker compose -f {shlex.quote(str(path.parent / 'serving' / 'compose.yaml'))} up --wait")
     url = f"http://localhost:8501/v1/models/{name_of(options.to)}:predict"
     print(f"""  curl -d '{{"inputs": {{"text": ["..."]}}}}' {url}""")

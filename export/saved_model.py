@@ -120,7 +120,7 @@ def compare(folder: Path, translator, texts: list[str], max_input_bytes: int):
         found = [(text, score) for text, score in zip(*found, strict=True) if text or score > LOWEST] or [("", LOWEST)]
         if abs(len(found) - len(expected[i])) > 1:  # of two that are equally good, the last may be another cut
             raise ExportError(
-                f"By translate_nbest, the exported model finds {len(found)} translations of {texts[i]!r}, "
+                f"With translate_nbest, the exported model finds {len(found)} translations of {texts[i]!r}, "
                 f"the run's {len(expected[i])}. Nothing was exported."
             )
         _agree("translate_nbest", texts[i], expected[i], found[: len(expected[i])])
@@ -143,7 +143,7 @@ def _agree(signature, source, expected, found):
         is_tied = 0 < place == len(expected) - 1  # with one that is not in the list any more
         if not _is_close(score, expected[place][1]) or not (is_known or is_tied):
             raise ExportError(
-                f"By {signature}, the exported model makes of {source!r}: {text!r} ({score:.6g}), "
+                f"With {signature}, the exported model gives {text!r} ({score:.6g}) for {source!r}, "
                 f"the run's: {expected[place][0]!r} ({expected[place][1]:.6g}). Nothing was exported."
             )
 

@@ -53,7 +53,7 @@ def check(to: Path):
     if models and name not in models:
         raise ValueError(
             f"{path} must have the model that its folder names, {name}. Received: {', '.join(models)}. If the folder "
-            f"was renamed, give it its name again or remove {path.parent}, which the export then makes anew."
+            f"was renamed, give it back its old name or remove {path.parent}, which the export then makes anew."
         )
 
 
@@ -67,8 +67,8 @@ def write(to: Path):
         _write(folder, model_name(to), versions(to))
     except (OSError, ValueError) as error:
         raise ExportError(
-            f"The version is published in {to}; only the configuration of the server in {folder} could not be "
-            f"renewed, so that a server which reads it there does not load the version. The next export renews it. "
+            f"The version is published in {to}, but the configuration of the server in {folder} could not be "
+            f"renewed, so a server that reads it there does not load the version. The next export renews it. "
             f"Received: {error}"
         ) from error
 

@@ -14,7 +14,7 @@ COMMANDS = {
     "translate": (translate, "translate lines of text"),
     "score": (score, "say how likely given translations are"),
     "evaluate": (evaluate, "score translations of a test set"),
-    "average": (average, "make a model of several checkpoints"),
+    "average": (average, "average several checkpoints into one model"),
     "plot": (plot, "draw attention, learning curves, the schedule, the positions"),
 }
 

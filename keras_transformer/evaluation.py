@@ -345,6 +345,6 @@ def _check_lines(**outputs):
     counts = {name: len(lines) for name, lines in outputs.items()}
     if len(set(counts.values())) > 1:
         received = ", ".join(f"{count} {name}" for name, count in counts.items())
-        raise ValueError(f"Line i of each belongs together, so there must be equally many. Received: {received}.")
+        raise ValueError(f"All must have the same number of lines. Received: {received}.")
     if not any(counts.values()):
         raise ValueError(f"There must be at least one sentence to score. Received: no {' and no '.join(counts)}.")

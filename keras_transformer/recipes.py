@@ -110,5 +110,5 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError as error:
         if text.startswith("["):
-            raise ConfigError(f"""A list must be as in TOML, '["a.en","a.de"]'. Received: {text!r}.""") from error
+            raise ConfigError(f"""A list must be written in TOML, '["a.en","a.de"]'. Received: {text!r}.""") from error
         return text

@@ -328,7 +328,7 @@ def _damage(path):
         raise
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"Expected what a finished run holds. Received: {path}, damaged: {reason}") from error
+        raise ValueError(f"Expected the files of a finished run. Received: {path}, damaged: {reason}") from error
 
 
 def _texts(texts, or_pieces=False):
@@ -347,7 +347,7 @@ def _are_pieces(value):
 def _integers(values):
     values = np.asarray(values)
     if values.size and not np.can_cast(values.dtype, np.int64):  # NumPy takes an empty list for floats
-        raise ValueError(f"`seeds` must be integers of 64 bits. Received: {values!r:.80}")
+        raise ValueError(f"`seeds` must be 64-bit integers. Received: {values!r:.80}")
     return values.astype(np.int64)
 
 

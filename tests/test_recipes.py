@@ -133,7 +133,7 @@ def test_a_wrong_recipe_fails_with_what_was_expected_and_what_came(write, text, 
 
 def test_a_list_whose_quotes_a_shell_has_eaten_is_refused():
     message = error_of(overrides=["data.train=[a.en,b.de]"])
-    assert message == """A list must be as in TOML, '["a.en","a.de"]'. Received: '[a.en,b.de]'."""
+    assert message == """A list must be written in TOML, '["a.en","a.de"]'. Received: '[a.en,b.de]'."""
 
 
 def test_a_recipe_that_is_not_text_names_its_file(tmp_path):

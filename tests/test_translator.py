@@ -203,7 +203,7 @@ def test_seeds_and_temperatures_can_be_given_text_by_text(translator):
     with pytest.raises(ValueError, match="`temperature`"):
         translator.sample([], 1, -1.0)
     for wrong in (1.5, 2**64):
-        with pytest.raises(ValueError, match="`seeds` must be integers"):
+        with pytest.raises(ValueError, match="`seeds` must be 64-bit integers"):
             translator.sample(texts, wrong)
 
 

@@ -63,7 +63,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", metavar="FOLDER", default="runs/ablation", help="%(default)s")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="up to 5, a run each (1)")
-    parser.add_argument("--rows", nargs="+", choices=list(CHANGES), metavar="ROW", help="some, besides the recipe")
+    parser.add_argument("--rows", nargs="+", choices=list(CHANGES), metavar="ROW", help="only these and the recipe")
     parser.add_argument("--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="for every row")
     options = parser.parse_args(arguments)
     if not 1 <= len(set(options.seeds)) == len(options.seeds) <= max(T_95):

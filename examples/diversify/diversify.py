@@ -1,4 +1,4 @@
-r"""Trains a model on a text and on two translations of it besides: data diversification (Nguyen et al. 2020).
+r"""Trains a model on a text and on two machine translations of it: data diversification (Nguyen et al. 2020).
 
     python examples/diversify/diversify.py --recipe examples/multi30k_en_de/recipe.toml --workdir runs/diversified
 
@@ -7,7 +7,7 @@ It needs no other text than the recipe's, and the model is as large as the recip
     source.txt, target.txt       the text that the recipe trains on
     forward/, backward/          two helpers, one a direction, trained at the same time on half of the cores each
     forward.txt, backward.txt    source.txt and target.txt in the other language, by the helpers
-    model/                       the recipe's model, of the text and of either side with its translation
+    model/                       the recipe's model, trained on the text and on each side with its translation
 
 Each folder is an ordinary run of train_keras.py. Its output is in FOLDER.log, that of a helper's translating in
 FOLDER-translation.log. The helpers have the recipe too, except for HELPER. The same command again goes on where it was.
@@ -45,7 +45,7 @@ def main(arguments=None):
         diversify(options, recipe, folder.path)
     finally:
         folder.unlock()
-    print(f"The model is {folder.path / 'model'}, as any other run.")
+    print(f"The model is {folder.path / 'model'}, a run like any other.")
     return 0
 
 
@@ -63,11 +63,11 @@ def diversify(options, recipe, workdir):
 def parse(arguments):
     """-> the options, the model's configuration"""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", metavar="FILE", required=True, help="of the model")
+    parser.add_argument("--recipe", metavar="FILE", required=True, help="recipe of the model")
     parser.add_argument("--workdir", metavar="FOLDER", default="runs/diversified", help="%(default)s")
     setting = dict(metavar="SECTION.FIELD=VALUE", action="append", default=[])
-    parser.add_argument("--set", help="for the model, and the helpers where they have nothing of their own", **setting)
-    parser.add_argument("--helper", help=f"for the helpers alone; they have {', '.join(HELPER)}", **setting)
+    parser.add_argument("--set", help="for the model and the helpers, except for the helpers' own settings", **setting)
+    parser.add_argument("--helper", help=f"for the helpers alone; their own settings: {', '.join(HELPER)}", **setting)
     parser.add_argument("--in-turn", action="store_true", help="one helper after the other, as on a GPU")
     options = parser.parse_args(arguments)
     if taken := [setting for setting in options.helper if setting.startswith(TAKEN)]:
@@ -78,7 +78,7 @@ def parse(arguments):
     except ValueError as error:  # of the configuration, or of a corpus that is not there
         parser.error(str(error))
     if not has_valid:
-        parser.error("the recipe must name data.valid: what is held out of the text would come back in a translation.")
+        parser.error("the recipe must name data.valid: pairs held out of its text would come back in a translation.")
     return options, recipe
 
 

@@ -23,7 +23,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     for path in (Path(options.raw) / f"{split}.{language}" for language in options.languages for split in SPLITS):
         if not path.is_file():
-            parser.error(f"--from must hold {path.name}. Received: {path}, which is no file.")
+            parser.error(f"--from must hold {path.name}. Received: {path}, which is not a file.")
     folder = Path(options.to)
     folder.mkdir(parents=True, exist_ok=True)
     for language in options.languages:

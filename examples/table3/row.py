@@ -79,7 +79,7 @@ def result(name, workdir) -> dict:
     folder = workdir / name
     scores, metadata = (json.loads((folder / file).read_text(encoding="utf-8")) for file in ("dev.json", "model.json"))
     if (folder / "tokenizer.model").read_bytes() != (workdir / "base" / "tokenizer.model").read_bytes():
-        raise SystemExit(f"{folder} has another tokenizer than base: their perplexities cannot be compared.")
+        raise SystemExit(f"{folder} has a different tokenizer from base: their perplexities cannot be compared.")
     bleu = scores["scores"]["bleu"]
     difference = next((found for found in scores["differences"] if found["name"] == "BLEU"), None)
     return {

@@ -5,7 +5,7 @@
 
 FOLDER holds train.en, train.de, valid.en and valid.de. All rows make the same number of steps: that of --steps, or as
 many as fit into --minutes by the time that a few steps of base take. Each row is a run of its own, WORKDIR/ROW,
-trained by train_keras.py and scored by keras-transformer evaluate on the validation set; what they say is in
+trained by train_keras.py and scored by keras-transformer evaluate on the validation set; their output is in
 WORKDIR/ROW.log. The same command again goes on where it was: a finished row is not touched. Results: WORKDIR/table3.md
 and table3.json.
 """
@@ -61,9 +61,9 @@ def parse(arguments):
     parser.add_argument("--workdir", metavar="FOLDER", default="runs/table3", help="%(default)s")
     parser.add_argument("--minutes", type=float, default=600, help="for everything, about (%(default)s)")
     parser.add_argument("--steps", type=int, metavar="N", help="of every row, instead of --minutes")
-    parser.add_argument("--factor", type=int, choices=FACTORS, default=4, help="widths are divided by it (%(default)s)")
+    parser.add_argument("--factor", type=int, choices=FACTORS, default=4, help="divides the widths (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="the same for every row (%(default)s)")
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW", help="some rows; base always is one")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW", help="only these rows, and base")
     parser.add_argument("--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="for every row")
     options = parser.parse_args(arguments)
     if options.steps is not None and options.steps < 1:
@@ -97,7 +97,7 @@ def make_plan(options, workdir) -> dict:
         return kept
     for file in (file for split in ("train", "valid") for file in files(plan, split)):
         if not Path(file).is_file():
-            raise SystemExit(f"--data must hold {Path(file).name}. Received: {file}, which is no file.")
+            raise SystemExit(f"--data must hold {Path(file).name}. Received: {file}, which is not a file.")
     plan["steps"] = options.steps or steps_within(options, plan, workdir)
     write_json(path, plan)
     return plan
@@ -113,7 +113,7 @@ def steps_within(options, plan, workdir) -> int:
     if steps < FEWEST_STEPS:
         raise SystemExit(
             f"{options.minutes:g} minutes are too few for {len(costs)} rows of at least {FEWEST_STEPS} steps. "
-            "Give more of them, a greater --factor, fewer --rows, or --steps."
+            "Give more minutes, a larger --factor, fewer --rows, or --steps."
         )
     return steps
 

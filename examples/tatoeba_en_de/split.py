@@ -3,7 +3,7 @@
     python examples/tatoeba_en_de/split.py --from data/deu.txt --to data/tatoeba_ende      # of deu-eng.zip, unpacked
 
 A line is English, a tab, German, and perhaps a tab and its attribution, which is left out: keep deu.txt or _about.txt
-beside the text, for the licence wants it. Which sentences are held out depends on a hash of the English side alone, so
+beside the text, as the licence requires. Which sentences are held out depends on a hash of the English side alone, so
 a later version of the file moves few of them.
 """
 

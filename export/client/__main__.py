@@ -33,9 +33,9 @@ def main(arguments=None) -> int:
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="python -m export.client", description="Translates lines by a model on TF Serving or export.serve."
+        prog="python -m export.client", description="Translates lines with a model on TF Serving or export.serve."
     )
-    parser.add_argument("--model", required=True, metavar="NAME", help="of the model on the server")
+    parser.add_argument("--model", required=True, metavar="NAME", help="the model's name on the server")
     server = parser.add_mutually_exclusive_group()
     server.add_argument("--rest", metavar="URL", default="http://127.0.0.1:8501", help="REST (%(default)s)")
     server.add_argument("--grpc", type=_target, metavar="HOST:PORT", help="gRPC, in place of REST")
@@ -48,7 +48,7 @@ def _parser():
         type=_columns,
         metavar="NAME,NAME",
         default="text",
-        help="inputs of the signature that stand in a line, between TABs (%(default)s)",
+        help="inputs of the signature in each line, separated by TABs (%(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print all outputs of a line as a JSON object")
     parser.add_argument(
@@ -59,7 +59,7 @@ def _parser():
         help="lines of a request, at most (%(default)s)",
     )
     parser.add_argument(
-        "--timeout", type=positive_seconds, default=TIMEOUT, metavar="SECONDS", help="of a request (%(default)s)"
+        "--timeout", type=positive_seconds, default=TIMEOUT, metavar="SECONDS", help="limit for a request (%(default)s)"
     )
     return parser
 
@@ -122,7 +122,7 @@ def _best(outputs):
     elif "translation" in outputs:
         best = outputs["translation"]
     else:
-        raise ValueError(f"The signature gives no translation but {', '.join(outputs)}: --json prints these.")
+        raise ValueError(f"The signature returns no translation, only {', '.join(outputs)}: --json prints that.")
     return [" ".join(text.split("\n")) for text in best]
 
 

@@ -43,11 +43,11 @@ def read_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         values = line.split("\t") if len(columns) > 1 else [line]
         if len(values) != len(columns):
-            expected = f"{len(columns)} columns between TABs, {', '.join(columns)}"
+            expected = f"{len(columns)} columns separated by TABs, {', '.join(columns)}"
             raise ValueError(f"Line {number} must have {expected}. Received: {len(values)}.")
         cut = [_cut(value) for value in values]
         if cut != values and sys.stderr is not None:
-            print(f"Line {number}: of a text longer than {MAX_TEXT:,} bytes the rest is not sent.", file=sys.stderr)
+            print(f"Line {number}: a text exceeds {MAX_TEXT:,} bytes; the rest of it is not sent.", file=sys.stderr)
         yield {name: _value(name, value, number) for name, value in zip(columns, cut, strict=True)}
 
 
@@ -66,7 +66,7 @@ def _value(name, value, number):
         found = math.nan
     is_integer = NUMBERS[name] is int
     if not (-(2**63) <= found < 2**63 if is_integer else math.isfinite(found)):
-        kind = "an integer of 64 bits" if is_integer else "a finite number"
+        kind = "a 64-bit integer" if is_integer else "a finite number"
         raise ValueError(f"Line {number}: `{name}` must be {kind}. Received: {value[:80]!r}.")
     return found
 

@@ -113,7 +113,7 @@ def _num_rows(inputs):
             raise ValueError(f"Input {name!r} must be a list with a value for each row. Received: {values!r}.")
     sizes = {name: len(values) for name, values in inputs.items()}
     if len(set(sizes.values())) != 1:
-        raise ValueError(f"There must be inputs, of equally many rows. Received: {sizes}.")
+        raise ValueError(f"There must be inputs, all with the same number of rows. Received: {sizes}.")
     return next(iter(sizes.values()))
 
 

@@ -38,7 +38,7 @@ def _run(options):
     listener = _listen(options.host, options.port)
     host = f"[{options.host}]" if ":" in options.host else options.host
     where = f"http://{host}:{listener.getsockname()[1]}/v1/models/{name}"
-    _report(f"serving {options.model} at {where}, for trying out; production is TF Serving")
+    _report(f"serving {options.model} at {where}, for trying out; use TF Serving in production")
     signal.signal(signal.SIGTERM, _terminate)  # after the last request uvicorn lets a signal do what it would do
     try:
         server.run(sockets=[listener])
@@ -55,20 +55,20 @@ def _parser():
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="the folder of the versions")
     parser.add_argument("--name", type=_name, help="of the model in paths; default: the folder's")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    parser.add_argument("--port", type=int, default=8501, help="0 for any that is free (%(default)s)")
+    parser.add_argument("--port", type=int, default=8501, help="0: any free port (%(default)s)")
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
         default=RequestLimits.timeout,
         metavar="SECONDS",
-        help="of a request (%(default)s)",
+        help="limit for a request (%(default)s)",
     )
     return parser
 
 
 def _name(text):
     if not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"must be letters, digits, . _ and -, the first no sign. Received: {text!r}")
+        raise argparse.ArgumentTypeError(f"must be letters, digits, . _ -, first a letter or digit. Received: {text!r}")
     return text
 
 

@@ -66,7 +66,7 @@ def arrays(asked: Asked, specs: dict[str, Spec]) -> dict[str, np.ndarray]:
     inputs = {name: _array(name, columns[name], spec) for name, spec in specs.items()}
     sizes = {name: len(array) for name, array in inputs.items()}
     if len(set(sizes.values())) > 1:
-        raise _refusal(f"Expecting inputs of equally many rows. Received: {sizes}")
+        raise _refusal(f"Expecting inputs with the same number of rows. Received: {sizes}")
     return inputs
 
 

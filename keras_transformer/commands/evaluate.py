@@ -22,17 +22,17 @@ def add_arguments(parser):
     parser.add_argument(
         "--tokenize",
         choices=typing.get_args(BleuTokenizer),
-        help="what BLEU counts; none: what stands between blanks (as the run has it; 13a for files without --workdir)",
+        help="how BLEU splits text; none: only at blanks (default: that of the run; 13a for files without --workdir)",
     )
     parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
-    parser.add_argument("--html", metavar="FILE", help="and as one page, pictures inside")
+    parser.add_argument("--html", metavar="FILE", help="the whole evaluation as one page, with pictures")
     parser.add_argument("--output", metavar="FILE", help="the translations")
     add_decode(parser)
 
 
 def run(options) -> int:
     if options.set and options.hypotheses:
-        raise ValueError("--set changes how is translated, and --hypotheses are translations. Received: both.")
+        raise ValueError("--set changes how to translate, but --hypotheses are translations already. Received: both.")
     if bool(options.source) != bool(options.reference):
         raise ValueError("--source and --reference belong together. Received: one of them.")
     if not (options.source and options.hypotheses):
@@ -55,7 +55,7 @@ def _check_outputs(options):
             check_output(path, *inputs)
     outputs = [Path(path).resolve() for path in (options.output, options.json, options.html) if path]
     if len(set(outputs)) < len(outputs):
-        raise ValueError("--output, --json and --html must be different files. Received: one for two of them.")
+        raise ValueError("--output, --json and --html must be different files. Received: the same for two of them.")
 
 
 def evaluate(options):

@@ -118,7 +118,7 @@ def check_output(path, *inputs):
     existed = Path(path).exists()
     for other in inputs:
         if existed and _is_same_file(path, other):
-            raise ValueError(f"The output must be another file than what is read. Received: {path} for both.")
+            raise ValueError(f"The output must not be a file that is read. Received: {path} for both.")
     try:
         with open(path, "ab"):
             pass

@@ -33,7 +33,7 @@ def run(options) -> int:
     path = Path(options.output or f"{options.kind}.png")
     check_output(path, *files_of_run(options.workdir))
     if path.suffix and path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or be PNG without. Received: {path}.")
+        raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or have no ending (PNG). Received: {path}.")
     KINDS[options.kind](options, path)
     print(path)
     return 0

@@ -7,7 +7,7 @@ from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, 
 from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
 
 EPILOG = """\
-Pairs come from two files, or from one with a pair a line, SOURCE TAB TARGET (standard input without any). A line of
+Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of
 output is the log-probability of all pieces of the target, end of sentence included; with --json an object with the
 score that the search sorts by, the pieces and the log-probability of each."""
 
@@ -19,7 +19,7 @@ def add_arguments(parser):
     parser.add_argument("--target", metavar="FILE", help="their translations, a line each")
     parser.add_argument("--input", metavar="FILE", help="instead of both: SOURCE TAB TARGET, a pair a line")
     parser.add_argument("--output", metavar="FILE", help="where the scores go; standard output without it")
-    parser.add_argument("--json", action="store_true", help="every piece, a JSON object a line")
+    parser.add_argument("--json", action="store_true", help="a JSON object per line, with every piece")
     add_decode(parser)
 
 
@@ -45,7 +45,7 @@ def _pairs(options):
     if not (options.source or options.target):
         return _of_one_file(options.input)
     if not (options.source and options.target) or options.input:
-        raise ValueError("Expected --source and --target, or --input alone. Received: another mixture of these.")
+        raise ValueError("Expected --source and --target, or --input alone. Received: another combination of them.")
     return _of_two_files(options.source, options.target)
 
 
@@ -54,7 +54,8 @@ def _of_two_files(source, target):
     for number, pair in enumerate(zip_longest(*files)):
         if None in pair:
             shorter = (source, target)[pair.index(None)]
-            raise ValueError(f"--source and --target must have as many lines. Received: {shorter} ends after {number}.")
+            expected = "--source and --target must have the same number of lines"
+            raise ValueError(f"{expected}. Received: {shorter} ends after {number}.")
         yield pair
 
 

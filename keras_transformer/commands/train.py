@@ -47,7 +47,7 @@ def run(options) -> int:
     """Trains; returns the exit code. A KeyboardInterrupt loses nothing that the same command would not do again."""
     config = configure(options)
     if options.workdir is None and config.data.train != "demo":
-        raise ConfigError(f"{WORKDIR} is the folder of the built-in corpus; other text needs one, --workdir FOLDER.")
+        raise ConfigError(f"{WORKDIR} is for the built-in corpus; other text needs its own folder: --workdir FOLDER.")
     from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
@@ -97,7 +97,7 @@ def _export(workdir):
     from export.saved_model import check_sentences, export_saved_model
     from keras_transformer.tokenizer import Tokenizers
 
-    say("Exporting it with its search and its tokenizers, and comparing what a fresh process makes of it ...")
+    say("Exporting it with its search and its tokenizers, and checking its answers in a fresh process ...")
     path = export_saved_model(workdir, workdir / "export")
     texts = check_sentences(workdir, Tokenizers.load(workdir).source)[:5]
     served = tf.saved_model.load(str(path)).signatures["serving_default"]

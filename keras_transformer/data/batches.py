@@ -155,8 +155,8 @@ class BatchPlan:
         source, target = self.padding
         mean = self.num_tokens[1] / self.batches_per_epoch
         return (
-            f"{len(self.corpus):,} pairs make {self.batches_per_epoch:,} batches an epoch of {mean:,.0f} target tokens "
-            f"on average, at most {self.tokens_per_batch:,} positions a side. "
+            f"{len(self.corpus):,} pairs make {self.batches_per_epoch:,} batches per epoch, with {mean:,.0f} target "
+            f"tokens on average and at most {self.tokens_per_batch:,} positions a side. "
             f"Padding: source {source:.1%}, target {target:.1%}. Shapes: {shapes}."
         )
 

@@ -51,7 +51,7 @@ class Corpus:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{folder}: the stored corpus is damaged: {error!r}.") from error
         if damaged:
-            raise DataError(f"{folder}: the stored corpus is damaged: {', '.join(damaged)} has another size.")
+            raise DataError(f"{folder}: the stored corpus is damaged: wrong size of {', '.join(damaged)}.")
         self.source, self.target = (Column(folder, name, columns[name]) for name in ("source", "target"))
 
     def __len__(self):
@@ -127,7 +127,7 @@ def refuse_other_files(folder: Path):
     files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if others := [name for name in files if not name.removesuffix(".partial").endswith(STORE_FILES)]:
         raise DataError(
-            f"{folder} must be free for the tokenised corpus. It holds {others[0]}, which is no part of one; give "
+            f"{folder} must be free for the tokenised corpus. It holds {others[0]}, which is not part of one; give "
             "another --workdir."
         )
 

@@ -38,8 +38,8 @@ TOKENIZER = (
     "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
 )  # fmt: skip
 LATER = (
-    "cannot be given or left out later, for without it pairs are held out of train. Give another --workdir, or what it "
-    "was."
+    "cannot be added or removed later, because without it pairs are held out of train. Give another --workdir, or the "
+    "old value."
 )
 
 
@@ -119,7 +119,7 @@ class _Preparation:
     def _hold_nothing_out(self):
         files = [self.folder / "data" / f"held_out.{end}" for end in ("json", "source", "target")]
         if self.begun and files[0].exists() and self.data.valid is not None:
-            raise DataError(f"`data.valid` {LATER} Received: data.valid={self.data.valid!r} for a run without.")
+            raise DataError(f"`data.valid` {LATER} Received: data.valid={self.data.valid!r} for a run without one.")
         for path in [] if self.begun else files:
             path.unlink(missing_ok=True)
 
@@ -141,7 +141,7 @@ class _Preparation:
         held_out = choose_held_out(progress.count(self._train_pairs(Cleaning(self.data))), self.data.valid_pairs)
         taken = [pair for pair in self._train_pairs(Cleaning(self.data)) if held_out.takes(pair)]
         if not taken:
-            raise DataError("`data.train` has too few different sources to hold some out. Give `data.valid`.")
+            raise DataError("`data.train` has too few different source sentences to hold some out. Give `data.valid`.")
         for path, lines in zip(paths, zip(*taken, strict=True), strict=True):
             write_text(path, "".join(f"{line}\n" for line in lines))
         write_json(record, {"key": key, "digests": held_out})
@@ -154,7 +154,7 @@ class _Preparation:
             return
         wrong = f"The training text of {self.folder} has changed since. Give another --workdir, or the old text."
         if not known:
-            wrong = f"What that was is not known any more: {self.folder / 'data'} is not whole. Give another --workdir."
+            wrong = f"That text is no longer known: {self.folder / 'data'} is incomplete. Give another --workdir."
         raise DataError(f"A run is resumed with the text that it began with. {wrong}")
 
     def _tokenizers(self, key: str) -> Tokenizers:
@@ -165,7 +165,7 @@ class _Preparation:
         if tokenizers is None or known != {"key": key, "models": hashes(tokenizers)}:
             tokenizers = self.given or self._train_tokenizers()
             if self.begun and hashes(tokenizers) != known["models"]:
-                raise DataError(f"A run is resumed with its tokenizer. That of {self.folder} is missing or another.")
+                raise DataError(f"A run is resumed with its tokenizer. That of {self.folder} is missing or different.")
             tokenizers.save(self.folder)
             write_json(record, {"key": key, "models": hashes(tokenizers)})
         sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(tokenizers)]

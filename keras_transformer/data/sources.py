@@ -81,7 +81,7 @@ def sides(corpus) -> tuple[list[Path], list[Path]]:
     """The files of the two sides; an error if one side has more than the other."""
     first, second = ([Path(side)] if isinstance(side, str) else [Path(path) for path in side] for side in corpus)
     if len(first) != len(second):
-        raise DataError(f"Both sides must have as many files. Received: {_names(first)} and {_names(second)}.")
+        raise DataError(f"Both sides must have equal numbers of files. Received: {_names(first)} and {_names(second)}.")
     return first, second
 
 

@@ -48,7 +48,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         super().__init__(*args, **kwargs)
         if self.axis not in (-1, [-1]) or not (self.center and self.scale) or self.rms_scaling:
             found = {name: getattr(self, name) for name in ("axis", "center", "scale", "rms_scaling")}
-            raise ValueError(f"`LayerNormalization` has axis=-1, center and scale here. Received: {found}.")
+            raise ValueError(f"`LayerNormalization` must have axis=-1, center and scale. Received: {found}.")
 
     def call(self, x, training=False):
         """(..., D) -> (..., D)"""

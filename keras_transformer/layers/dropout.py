@@ -49,7 +49,7 @@ class Dropout(keras.layers.Dropout):
 
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
         if noise_shape is not None:
-            raise ValueError(f"Every element is dropped by itself: no `noise_shape`. Received: {noise_shape=}.")
+            raise ValueError(f"`noise_shape` must be None: elements drop independently. Received: {noise_shape=}.")
         super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):

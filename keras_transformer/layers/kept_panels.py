@@ -82,7 +82,7 @@ class KeptPanels:
         cuts = [Cut.of(layer.kernel) for layer in layers]
         if None in cuts:
             if layers in self._panels:  # by LoRA; traced functions still have the old kernel
-                raise ValueError("A kernel is no variable any more since it was searched with. Make a new Translator.")
+                raise ValueError("A kernel is no longer the variable that a search used. Make a new Translator.")
             return
         self._cuts[layers] = None  # so that they are cut again after an interruption
         panels = xla_panels(layers)

@@ -78,7 +78,7 @@ class Validation(RunCallback):
             if self._ends_patience(state["best"]):  # it has stopped, and goes on with more patience only
                 self.best = {**self.best, "without_progress": state["best"]["without_progress"]}
                 return
-            journal.say("Validations have other sentences or searches: the best BLEU and `train.patience` begin anew.")
+            journal.say("Validation has other sentences or another search: best BLEU and `train.patience` begin anew.")
 
     def state(self):
         return {"best": self.best, "judged_on": self.judge.judged_on}

@@ -191,7 +191,7 @@ def average_weights(paths, group="model"):
     for path in paths:
         weights = _weights(path, group)
         if total and _shapes(weights) != _shapes(total):
-            raise CheckpointError(f"Checkpoints of one model can be averaged. Received: {paths[0]} and {path}.")
+            raise CheckpointError(f"Only checkpoints of one model can be averaged. Received: {paths[0]} and {path}.")
         for name, array in weights.items():
             if name in total:
                 total[name] += array  # in place: a large model leaves no room for another set
@@ -216,7 +216,7 @@ def set_weights(model, weights):
     variables = {variable.path: variable for variable in model.trainable_variables}
     if _shapes(variables) != _shapes(weights):
         different = sorted(dict(_shapes(variables).items() ^ _shapes(weights).items()))
-        raise CheckpointError(f"Expected the weights of a model like this one. Others are: {', '.join(different[:5])}.")
+        raise CheckpointError(f"Expected the weights of a model like this one. Different: {', '.join(different[:5])}.")
     for path, variable in variables.items():
         variable.assign(weights[path])
 

@@ -138,9 +138,9 @@ class Run:
                 self._fit(step, journal, [logging, validation, saving])
             step = saving.stopped_at or train.steps
         elif step > train.steps:
-            self.report(f"It has more steps than train.steps={train.steps} already, and ends here.")
+            self.report(f"It already has more steps than train.steps={train.steps}, so it ends here.")
         elif step < train.steps:
-            self.report(f"It had stopped by train.patience={train.patience}; a larger one, or none, goes on.")
+            self.report(f"It was stopped by train.patience={train.patience}; with a larger one, or none, it goes on.")
         is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
@@ -159,9 +159,9 @@ class Run:
             first = self.workdir.load_config().to_dict() if path.exists() else {}
             others = ", ".join(differences(first, self.config.to_dict())) or "nothing"
             raise WorkdirError(
-                "Every worker must have the configuration, the text and the workdir of the first. Received: another "
-                f"in some worker. This one is at step {step} with {text[0]:,} pairs, and differs from "
-                f"{path.absolute()} in: {others}."
+                "Every worker must have the configuration, the text and the workdir of the first. Received: "
+                f"different ones in some worker. This one is at step {step} with {text[0]:,} pairs, and differs "
+                f"from {path.absolute()} in: {others}."
             )
 
     def _begin(self):
@@ -187,9 +187,9 @@ class Run:
             before, replicas = plan["rows_multiple"], self.strategy.num_replicas_in_sync
             raise WorkdirError(
                 f"The batches of {self.workdir.path} are made for {before} parts, replicas x train.accumulation; for "
-                f"another number they would be others from here on. Received: {replicas} x "
-                f"{self.config.train.accumulation}. One device makes the same ones with train.strategy=one_device and "
-                f"train.accumulation={before}."
+                f"another number they would differ from here on. Received: {replicas} x "
+                f"{self.config.train.accumulation}. One device makes the same batches with train.strategy=one_device "
+                f"and train.accumulation={before}."
             )
 
     def _callbacks(self, state, journal):
@@ -227,9 +227,9 @@ class Run:
         stopped_early = train.patience is not None and train.steps == before.steps
         if train.steps != step and not stopped_early:
             raise WorkdirError(
-                f"Other `train.steps` need a checkpoint to go on from; {self.workdir.checkpoints} has none any more. "
-                f"Received: train.steps={train.steps} for a run that was finished at step {step}. To go on from its "
-                f"weights, give another --workdir and train.start_from={self.workdir.path}."
+                f"Changing `train.steps` needs a checkpoint to go on from; {self.workdir.checkpoints} no longer has "
+                f"one. Received: train.steps={train.steps} for a run that was finished at step {step}. To go on from "
+                f"its weights, give another --workdir and train.start_from={self.workdir.path}."
             )
         self._take_changes(step)
         self.has_weights = False

@@ -110,7 +110,7 @@ class Workdir:
         names += "model.json", "report.html", "report.json"
         if others := [name for name in names if (self.path / name).exists()]:
             raise WorkdirError(
-                f"A run begins in a folder without files of its names. {self.path} holds {others[0]}, and no "
+                f"A run begins in a folder without files that it would write. {self.path} holds {others[0]}, but no "
                 "config.json of a run; give another --workdir."
             )
 
@@ -121,7 +121,7 @@ class Workdir:
         is_changed = (old.steps, old.cooldown_steps) != (new.steps, new.cooldown_steps)
         if is_changed and step > min(starts):
             raise WorkdirError(
-                f"The learning rates of the steps that were made cannot change: {self.path} is at step {step:,}. With "
+                f"The learning rates of steps already made cannot change: {self.path} is at step {step:,}. With "
                 f"steps={old.steps}, cooldown_steps={old.cooldown_steps} they fall after step {starts[0]:,}, with "
                 f"steps={new.steps}, cooldown_steps={new.cooldown_steps} after step {starts[1]:,}."
             )

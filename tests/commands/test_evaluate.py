@@ -67,7 +67,7 @@ def test_nothing_is_written_over_what_is_read(files, capsys):
     before = (files / "source").read_text()
     for option in ("--output", "--json", "--html"):
         assert run(*arguments, option, files / "source") == 1
-        assert "another file" in capsys.readouterr().err
+        assert "not be a file that is read" in capsys.readouterr().err
     assert (files / "source").read_text() == before
     assert run(*arguments, "--json", files / "nowhere" / "x") == 1
     told = capsys.readouterr()
@@ -89,7 +89,7 @@ def test_nothing_is_written_over_what_a_run_needs(finished_run, files, capsys):
     before = [path.read_bytes() for path in needed]
     for path in needed:
         assert run("--workdir", folder, "--hypotheses", files / "good", "--output", path) == 1
-        assert "what is read" in capsys.readouterr().err
+        assert "must not be a file that is read" in capsys.readouterr().err
     assert [path.read_bytes() for path in needed] == before
 
 

@@ -83,7 +83,7 @@ def test_an_output_that_is_full_is_named():
 def test_a_file_is_not_written_while_it_is_read(tmp_path):
     path = tmp_path / "text"
     path.write_text("precious\n")
-    with pytest.raises(ValueError, match="another file"), open_output(str(path), str(tmp_path / "." / "text")):
+    with pytest.raises(ValueError, match="a file that is read"), open_output(str(path), str(tmp_path / "." / "text")):
         pass
     assert path.read_text() == "precious\n"
 
@@ -93,7 +93,7 @@ def test_standard_input_is_not_overwritten_either(tmp_path, monkeypatch):
     path.write_text("precious\n")
     with open(path) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        with pytest.raises(ValueError, match="another file"), open_output(str(path), None):
+        with pytest.raises(ValueError, match="a file that is read"), open_output(str(path), None):
             pass
         assert path.read_text() == "precious\n"
         with open_output(str(tmp_path / "other"), None):

@@ -130,7 +130,7 @@ def test_the_output_is_no_file_of_the_run(finished_run, source, tmp_path, name, 
     asked = [["translate", "--input", source], ["score", "--source", source, "--target", source], ["plot", "curve"]]
     for command in asked:
         assert main([*map(str, command), "--workdir", str(copy), "--output", str(copy / name)]) == 1
-        assert "must be another file than what is read" in capsys.readouterr().err
+        assert "must not be a file that is read" in capsys.readouterr().err
     assert (copy / name).read_bytes() == before
 
 

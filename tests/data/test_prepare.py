@@ -114,7 +114,7 @@ class TestFiles:
         assert "valid: 5 pairs read, 3 kept" in report  # duplicates stay
 
     def test_a_corpus_too_small_to_hold_anything_out_asks_for_a_validation_set(self, run, write):
-        with pytest.raises(DataError, match=r"too few different sources.*Give `data.valid`"):
+        with pytest.raises(DataError, match=r"too few different source sentences.*Give `data.valid`"):
             run(DataConfig(train=(write("a", ["x", "x"]), write("b", ["y", "y"])), vocab_size=50))
 
     def test_nothing_left_is_refused_with_the_reasons(self, run, write):
@@ -248,7 +248,7 @@ class TestAgain:
             folder = tmp_path / f"with {before.valid}".replace("/", "")
             prepare(after, folder, report=list)
             prepare(before, folder, report=list)
-            with pytest.raises(DataError, match="`data.valid` cannot be given or left out later"):
+            with pytest.raises(DataError, match="`data.valid` cannot be added or removed later"):
                 prepare(after, folder, report=list, begun=True)
             prepare(before, folder, report=list, begun=True)
             assert (folder / "data" / "held_out.source").exists() == (before.valid is None)
@@ -268,7 +268,7 @@ class TestAgain:
             prepare(config, tmp_path, report=list, begun=True)
         assert not model.exists()
         record.unlink()
-        with pytest.raises(DataError, match="not known any more"):
+        with pytest.raises(DataError, match="no longer known"):
             prepare(config, tmp_path, report=list, begun=True)
 
     def test_tokenizers_that_are_given_are_taken(self, config, tmp_path):

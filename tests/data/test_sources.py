@@ -65,7 +65,7 @@ class TestFiles:
             read(first, second)
 
     def test_different_numbers_of_files_are_refused(self, write):
-        with pytest.raises(DataError, match="as many files"):
+        with pytest.raises(DataError, match="equal numbers of files"):
             read((write("a", ["x"]), write("b", ["x"])), write("c", ["x", "x"]))
 
     def test_invalid_utf8_is_refused_with_file_and_line(self, write):

@@ -105,6 +105,6 @@ def test_a_signal_reaches_all_once_and_the_exit_code_says_so(tmp_path, saves_its
         time.sleep(0.02)
     series.send_signal(signal.SIGTERM)
     _, message = series.communicate(timeout=60)
-    assert series.returncode == 143 and "The same command goes on." in message
+    assert series.returncode == 143 and "Run the same command to go on." in message
     if saves_its_state:
         assert [(tmp_path / f"{name}.saved").read_text() for name in "ab"] == ["x", "x"]

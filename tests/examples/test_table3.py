@@ -247,7 +247,7 @@ def test_another_tokenizer_is_refused(tmp_path):
     for result in RESULTS[:2]:
         finish_by_hand(tmp_path / result["row"], result)
     (tmp_path / "A1" / "tokenizer.model").write_bytes(b"another")
-    with pytest.raises(SystemExit, match="another tokenizer than base"):
+    with pytest.raises(SystemExit, match="a different tokenizer from base"):
         table_row.result("A1", tmp_path)
 
 

@@ -144,7 +144,7 @@ def test_many_long_lines_are_all_answered(url):
     with start("--rest", url) as process:
         out, error = process.communicate((b"the " * 50_000 + b"\n") * 32 + b"\n", timeout=120)
     assert process.returncode == 0 and out.count(b"\n") == 33
-    assert error.count(b"\n") == 32 and error.startswith(b"Line 1: of a text longer than 65,536 bytes")
+    assert error.count(b"\n") == 32 and error.startswith(b"Line 1: a text exceeds 65,536 bytes")
 
 
 def test_a_closed_standard_input_is_one_line():

@@ -134,7 +134,7 @@ def test_another_translation_or_score_is_refused(translator, monkeypatch, signat
     answers = answers_of(translator)
     answers[signature][output][0] = wrong(answers[signature][output][0])
     monkeypatch.setattr(saved_model, "_answers", lambda *_: answers)
-    with pytest.raises(ExportError, match=f"By {signature}, .* Nothing was exported"):
+    with pytest.raises(ExportError, match=f"With {signature}, .* Nothing was exported"):
         saved_model.compare(None, translator, TEXTS, 4096)
 
 

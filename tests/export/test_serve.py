@@ -54,7 +54,7 @@ def wait_for_state(url, version, state):
 
 
 def test_the_start_says_where_and_that_it_is_for_trying_out(process):
-    assert process.lines[0].endswith("/v1/models/demo, for trying out; production is TF Serving\n")
+    assert process.lines[0].endswith("/v1/models/demo, for trying out; use TF Serving in production\n")
 
 
 def test_tensorflow_notes_nothing_between(process):

@@ -146,7 +146,7 @@ def test_where_the_files_cannot_be_written_it_is_said_that_the_version_is_there_
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("keras_transformer.files.write_text", write_text)
-    message = r"The version is published in .*demo; only the configuration .*demo/serving.*No space left on device"
+    message = r"The version is published in .*demo, but the configuration .*demo/serving.*No space left on device"
     with pytest.raises(ExportError, match=message):
         export(tmp_path / "demo", 1)
 

@@ -103,5 +103,5 @@ def test_a_saved_layer_is_loaded_again():
 
 @pytest.mark.parametrize("other", [{"axis": 1}, {"center": False}, {"scale": False}])
 def test_a_normalisation_of_another_kind_is_refused(other):
-    with pytest.raises(ValueError, match="has axis=-1, center and scale here"):
+    with pytest.raises(ValueError, match="must have axis=-1, center and scale"):
         LayerNormalization(**other)

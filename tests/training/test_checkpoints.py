@@ -244,7 +244,7 @@ def test_weights_of_another_model_are_refused(trainee):
         {path: value for path, value in weights.items() if path != first},
         {**weights, first: weights[first][:-1]},
     ):
-        with pytest.raises(CheckpointError, match=f"Others are: ({first}|one/more)"):
+        with pytest.raises(CheckpointError, match=f"Different: ({first}|one/more)"):
             set_weights(trainee.transformer, other)
 
 

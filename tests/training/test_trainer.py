@@ -84,7 +84,7 @@ def test_a_run_without_progress_stops_early_and_is_finished(tmp_path, capsys):
     assert train(config, tmp_path).step == 3  # again: there is nothing left to do
     capsys.readouterr()
     assert train(config.replace(train=dict(steps=12)), tmp_path).step == 3
-    assert "had stopped by train.patience=2" in capsys.readouterr().out
+    assert "was stopped by train.patience=2" in capsys.readouterr().out
 
 
 def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
@@ -197,7 +197,7 @@ def test_what_the_text_was_is_not_guessed(tmp_path):
     assert train(config, tmp_path).exit_code == 0
     before = (tmp_path / "tokenizer.model").read_bytes()
     shutil.rmtree(tmp_path / "data")
-    with pytest.raises(DataError, match="not known any more"):
+    with pytest.raises(DataError, match="no longer known"):
         train(config, tmp_path)
     assert (tmp_path / "tokenizer.model").read_bytes() == before
 

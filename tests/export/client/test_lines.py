@@ -47,14 +47,14 @@ def test_columns_stand_between_tabs_and_two_of_them_are_numbers():
 @pytest.mark.parametrize(
     ("line", "columns", "message"),
     [
-        ("a", ["source", "target"], "Line 2 must have 2 columns between TABs, source, target. Received: 1"),
+        ("a", ["source", "target"], "Line 2 must have 2 columns separated by TABs, source, target. Received: 1"),
         ("a\tb\tc", ["source", "target"], "Received: 3"),
         ("a\twarm", ["text", "temperature"], "Line 2: `temperature` must be a finite number. Received: 'warm'"),
         ("a\tnan", ["text", "temperature"], "Line 2: `temperature` must be a finite number. Received: 'nan'"),
-        ("a\t0.5", ["text", "seed"], "Line 2: `seed` must be an integer of 64 bits. Received: '0.5'"),
-        ("a\t" + "1" * 5000, ["text", "seed"], "Line 2: `seed` must be an integer of 64 bits. Received: '1{80}'"),
-        ("a\t" + "1" * 400, ["text", "seed"], "Line 2: `seed` must be an integer of 64 bits. Received: '1{80}'"),
-        (f"a\t{2**63}", ["text", "seed"], f"Line 2: `seed` must be an integer of 64 bits. Received: '{2**63}'"),
+        ("a\t0.5", ["text", "seed"], "Line 2: `seed` must be a 64-bit integer. Received: '0.5'"),
+        ("a\t" + "1" * 5000, ["text", "seed"], "Line 2: `seed` must be a 64-bit integer. Received: '1{80}'"),
+        ("a\t" + "1" * 400, ["text", "seed"], "Line 2: `seed` must be a 64-bit integer. Received: '1{80}'"),
+        (f"a\t{2**63}", ["text", "seed"], f"Line 2: `seed` must be a 64-bit integer. Received: '{2**63}'"),
     ],
 )
 def test_a_line_that_does_not_fit_the_columns_is_named(line, columns, message):
@@ -71,7 +71,7 @@ def test_a_long_text_is_cut_between_two_characters_and_that_is_said_once_a_line(
     assert rows("a" * 8, f"{text}\t{text}", columns=["text"])[1]["text"].startswith(sent)
     capsys.readouterr()
     assert rows("a\tb", f"{text}\t{text}", columns=["a", "b"]) == [{"a": "a", "b": "b"}, {"a": sent, "b": sent}]
-    assert capsys.readouterr().err == "Line 2: of a text longer than 8 bytes the rest is not sent.\n"
+    assert capsys.readouterr().err == "Line 2: a text exceeds 8 bytes; the rest of it is not sent.\n"
 
 
 def test_no_text_that_a_server_would_read_is_cut(capsys):

@@ -100,7 +100,7 @@ def test_json_has_all_outputs(run):
 def test_a_signature_without_translations_needs_json(run):
     code, out, error = run(b"a\n", "--signature", "other")
     assert (code, out) == (1, b"")
-    assert error == b"error: The signature gives no translation but log_prob: --json prints these.\n"
+    assert error == b"error: The signature returns no translation, only log_prob: --json prints that.\n"
     assert run(b"a\n", "--signature", "other", "--json") == (0, b'{"log_prob": -1.0}\n', b"")
 
 
@@ -156,7 +156,7 @@ def test_columns_are_the_inputs(run):
 
 def test_a_line_without_its_columns_is_an_error_that_names_it(run):
     code, out, error = run(b"a\tb\na\n", "--columns", "source,target", "--json")
-    expected = b"error: Line 2 must have 2 columns between TABs, source, target. Received: 1.\n"
+    expected = b"error: Line 2 must have 2 columns separated by TABs, source, target. Received: 1.\n"
     assert (code, error) == (1, expected)
     assert out.count(b"\n") == 1  # what stood before it is answered
 
@@ -172,7 +172,7 @@ def test_a_line_that_is_cut_is_said_once(run, monkeypatch):
     monkeypatch.setattr(lines, "MAX_TEXT", 8)
     code, out, error = run(b"a\nbbbbbbbbbb\nc\n")
     assert (code, out) == (0, b"A\nBBBBBBBB\nC\n")
-    assert error == b"Line 2: of a text longer than 8 bytes the rest is not sent.\n"
+    assert error == b"Line 2: a text exceeds 8 bytes; the rest of it is not sent.\n"
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout"])

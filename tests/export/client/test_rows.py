@@ -47,7 +47,7 @@ def test_arrays_are_rows_too():
     ("inputs", "message"),
     [
         ({"text": "a text"}, "'text' must be a list with a value for each row. Received: 'a text'"),
-        ({"text": ["a"], "seed": [1, 2]}, r"equally many rows. Received: {'text': 1, 'seed': 2}"),
+        ({"text": ["a"], "seed": [1, 2]}, r"the same number of rows. Received: {'text': 1, 'seed': 2}"),
         ({}, r"Received: {}"),
     ],
 )

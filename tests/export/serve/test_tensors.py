@@ -88,7 +88,7 @@ def test_a_body_that_makes_no_sense_is_refused(body, message):
         (TEXT, {"instances": [{"text": "a"}, "b"]}, "element 1 .* Received: 'b'"),
         (SAMPLE, {"instances": ["a"]}, "a plain list, but the signature has the inputs 'seed', 'temperature', 'text'"),
         (SAMPLE, {"inputs": ["a"]}, "a plain value"),
-        (SAMPLE, {"inputs": {"text": ["a"], "temperature": [1, 2], "seed": [1]}}, "equally many rows"),
+        (SAMPLE, {"inputs": {"text": ["a"], "temperature": [1, 2], "seed": [1]}}, "the same number of rows"),
         (TEXT, {"inputs": "a"}, r"must be string \[\?\]. Received shape: \[\]"),
         (TEXT, {"inputs": [["a"]]}, r"Received shape: \[1, 1\]"),
         (TEXT, {"inputs": ["a", ["b"]]}, r"Received: \['b'\]"),
