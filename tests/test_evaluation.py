@@ -253,6 +253,15 @@ def test_the_json_of_an_evaluation_holds_all_of_it(whole):
     assert [group["bleu"] for group in found["by_length"]] == [group.bleu for group in whole.by_length]
 
 
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="Linux alone has /proc/cpuinfo")
+def test_the_processor_is_named_as_linux_names_it():
+    name = evaluation.processor()
+    assert name and "\n" not in name
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
+    assert not models or {name} == models  # ARM has none there
+
+
 def test_importing_scores_imports_no_network_and_no_matplotlib():
     package = Path(evaluation.__file__).parent
     program = (

@@ -6,8 +6,7 @@ Colours are those of Okabe and Ito, which colour-blind people can tell apart; ma
 from pathlib import PurePath
 
 SUFFIXES = (".png", ".svg", ".pdf")
-BLUE, SKY, ORANGE, GREEN = "#0072B2", "#56B4E9", "#D55E00", "#009E73"
-LINES = (BLUE, ORANGE, GREEN, "#CC79A7", SKY, "#E69F00")
+BLUE, SKY, ORANGE = "#0072B2", "#56B4E9", "#D55E00"
 DPI = 150
 NUMBER = "{x:,.10g}"  # 20,000 and 0.0005
 BOX = "□"  # instead of a letter

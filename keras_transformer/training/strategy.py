@@ -40,7 +40,7 @@ def _check_cluster(text):
 
 
 @contextlib.contextmanager
-def several_workers(strategy):
+def lost_workers_reported(strategy):
     """A context that turns the error that a lost worker causes in all others into a `LostWorkerError` of one line."""
     try:
         yield

@@ -309,7 +309,7 @@ def train(config: Config, workdir, deliver=lambda: None) -> Result:
     workdir = Workdir(workdir)
     try:
         run = Run(config, workdir)
-        with strategies.several_workers(run.strategy):
+        with strategies.lost_workers_reported(run.strategy):
             return run.train(deliver)
     finally:
         workdir.unlock()

@@ -19,6 +19,11 @@ def test_the_run_of_whoever_names_none_is_the_demo():
     assert parsed().workdir == WORKDIR == "runs/demo"
 
 
+def test_the_home_folder_is_found_where_no_shell_has_put_it(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert parsed("--workdir=~/runs/a").workdir == "/home/anna/runs/a"
+
+
 def test_a_folder_without_a_name_is_none(capsys):
     with pytest.raises(SystemExit):
         parsed("--workdir", "")

@@ -16,9 +16,9 @@ from keras_transformer.training.strategy import (
     from_chief,
     is_chief,
     is_same,
+    lost_workers_reported,
     make_strategy,
     num_local_replicas,
-    several_workers,
     worker_index,
 )
 from tests.training.batches import dataset, random_batches
@@ -82,7 +82,7 @@ def test_a_worker_that_is_gone_is_said_to_the_others(replicas):
     strategy = SimpleNamespace(num_replicas_in_sync=2, extended=SimpleNamespace(worker_devices=["here"] * replicas))
     error = tf.errors.UnavailableError(None, None, "Connection reset by peer")
     expected = (LostWorkerError, "Start all of them again") if replicas == 1 else (type(error), "reset by peer")
-    with pytest.raises(expected[0], match=expected[1]), several_workers(strategy):
+    with pytest.raises(expected[0], match=expected[1]), lost_workers_reported(strategy):
         raise error
 
 
