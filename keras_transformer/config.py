@@ -186,7 +186,7 @@ class DataConfig(_Section):
     character_coverage: float = 1.0  # share of running text whose characters get a piece; less for a very noisy corpus
     tokenizer_pairs: int = 1_000_000  # the tokenizer is trained on at most this many pairs, drawn evenly from train
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
-    lowercase: bool = False  # fold case before text is cut into pieces; cleaning and held-out files keep the case
+    lowercase: bool = False  # case does not count: for the tokenizer, among duplicates and held-out pairs, in scores
     bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
     subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
     buckets: int = 8  # the most shapes that the batches may have; each is compiled once
@@ -208,6 +208,10 @@ class DataConfig(_Section):
             self.require(corpus != "", name, "text: two files, a .tsv file, tfds:... or demo")
             if isinstance(corpus, tuple):
                 self.require(len(corpus) == 2 and all(corpus), name, "a pair: [source file(s), target file(s)]")
+
+    def folded(self, text: str) -> str:
+        """The text as it is compared with other text."""
+        return text.casefold() if self.lowercase else text
 
     @property
     def score_options(self) -> dict[str, Any]:

@@ -47,13 +47,14 @@ class Cleaning:
             return "empty side"
         if "\0" in source or "\0" in target:
             return "NUL character"
-        if self.data.drop_identical and source == target:
+        same_source, same_target = self.data.folded(source), self.data.folded(target)
+        if self.data.drop_identical and same_source == same_target:
             return "identical sides"
         longest, shortest = max(len(source), len(target)), min(len(source), len(target))
         if self.data.max_length_ratio is not None and longest > self.data.max_length_ratio * shortest:
             return f"lengths beyond a ratio of {self.data.max_length_ratio:g}"
         if self.data.drop_duplicates:
-            digest = text_digest(f"{source}\0{target}")
+            digest = text_digest(f"{same_source}\0{same_target}")
             if digest in self._seen:
                 return "duplicate"
             self._seen.add(digest)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from keras_transformer.data.cleaning import text_digest
-from keras_transformer.data.sources import Pair
 
 SHARE = 20  # no more than one pair in so many
 
@@ -21,21 +20,22 @@ class HeldOut(NamedTuple):
     first: int
     last: int
 
-    def takes(self, pair: Pair) -> bool:
-        return self.first <= text_digest(pair[0]) <= self.last
+    def takes(self, source: str) -> bool:
+        return self.first <= text_digest(source) <= self.last
 
 
 NOTHING = HeldOut(0, -1)
 
 
-def choose_held_out(pairs: Iterable[Pair], most: int) -> HeldOut:
-    """Chooses the pairs to hold out: at most `most` and one in SHARE, but at least one source, if there are two.
+def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
+    """Chooses the pairs to hold out by their sources: at most `most` and one in SHARE, but at least one source, if
+    there are two.
 
-    Reads all pairs once.
+    Reads all of them once.
     """
     # How many translations the sources with the `most` + 1 smallest digests have; a heap of these digests, negated.
     numbers, largest, num_pairs = {}, [], 0
-    for source, _ in pairs:
+    for source in sources:
         num_pairs += 1
         digest = text_digest(source)
         if digest in numbers:

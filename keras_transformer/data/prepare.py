@@ -33,7 +33,7 @@ from keras_transformer.progress import Progress
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
 
 # The fields of `DataConfig` that each product depends on, besides the text.
-CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
+CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical", "lowercase")
 TOKENIZER = (
     "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
 )  # fmt: skip
@@ -111,7 +111,7 @@ class _Preparation:
     def _train_pairs(self, cleaning: Cleaning) -> Iterator[Pair]:
         pairs = read_pairs(self.data.train, "train", reverse=self.data.reverse, limit=self.data.max_pairs)
         for pair in cleaning.clean(pairs):
-            if self.held_out.takes(pair):
+            if self.held_out.takes(self.data.folded(pair[0])):
                 cleaning.hold_out()
             else:
                 yield pair
@@ -138,8 +138,9 @@ class _Preparation:
             self.held_out = HeldOut(*known["digests"])
             return tuple(map(str, paths))
         progress = Progress("Choosing the validation set", "pairs")
-        held_out = choose_held_out(progress.count(self._train_pairs(Cleaning(self.data))), self.data.valid_pairs)
-        taken = [pair for pair in self._train_pairs(Cleaning(self.data)) if held_out.takes(pair)]
+        pairs, folded = progress.count(self._train_pairs(Cleaning(self.data))), self.data.folded
+        held_out = choose_held_out((folded(source) for source, _ in pairs), self.data.valid_pairs)
+        taken = [pair for pair in self._train_pairs(Cleaning(self.data)) if held_out.takes(folded(pair[0]))]
         if not taken:
             raise DataError("`data.train` has too few different source sentences to hold some out. Give `data.valid`.")
         for path, lines in zip(paths, zip(*taken, strict=True), strict=True):

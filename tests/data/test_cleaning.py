@@ -43,6 +43,14 @@ def test_duplicates_are_equal_on_both_sides():
     assert dropped == {"empty side": 1, "duplicate": 1}
 
 
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_case_counts_unless_the_tokenizer_folds_it(lowercase):
+    pairs = [("Ein Haus", "A house"), ("ein Haus", "a house"), ("Paris", "paris"), ("STRASSE", "straße")]
+    kept, dropped = clean(pairs, drop_duplicates=True, drop_identical=True, lowercase=lowercase)
+    assert kept == (pairs[:1] if lowercase else pairs)
+    assert dropped == ({"duplicate": 1, "identical sides": 2} if lowercase else {})
+
+
 def test_the_length_counts_in_pieces_with_the_end_of_sentence():
     cleaning = Cleaning(DataConfig(max_length=4))
     assert cleaning.fits([5, 6, 7, 3], [5, 3])

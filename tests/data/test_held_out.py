@@ -10,8 +10,8 @@ def pairs_of(sources):
 
 
 def taken(pairs, most):
-    held_out = choose_held_out(iter(pairs), most)
-    return [pair for pair in pairs if held_out.takes(pair)]
+    held_out = choose_held_out((source for source, _ in pairs), most)
+    return [pair for pair in pairs if held_out.takes(pair[0])]
 
 
 @pytest.mark.parametrize("number, most, expected", [(1000, 7, 7), (1000, 400, 50), (19, 5, 1), (2, 5, 1), (41, 9, 2)])

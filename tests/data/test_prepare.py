@@ -82,6 +82,14 @@ class TestFiles:
         assert "so 20 pairs are held out of train" in report
         assert prepared.test_text is None
 
+    def test_without_case_a_source_is_held_out_however_it_is_written(self, run, write, pairs):
+        both = [*pairs, *((source.upper(), target.upper()) for source, target in pairs)]
+        train = tuple(write(name, list(side)) for name, side in zip("ab", zip(*both, strict=True), strict=True))
+        prepared, _ = run(DataConfig(train=train, vocab_size=400, valid_pairs=20, lowercase=True))
+        held_out = {source.casefold() for source, _ in prepared.valid_text}
+        assert len(held_out) == len(prepared.valid_text) / 2 > 5
+        assert held_out.isdisjoint(source for source, _ in text_of(prepared.train, prepared.tokenizers))
+
     def test_with_a_validation_set_nothing_is_held_out(self, run, config, write, pairs):
         valid = (write("v.en", ["The dog sleeps.", ""]), write("v.de", ["Der Hund schläft.", "\0"]))
         prepared, _ = run(config.replace(valid=valid, test=valid))
