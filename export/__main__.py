@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from export.options import add_decode
 from export.saved_model import ExportError, export_saved_model
 from export.versions import name_of
 from keras_transformer_cli import interruption_counts, interruption_ends, without_notes
@@ -18,9 +19,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--version", type=int, help="an integer (default: one more than the newest)")
     parser.add_argument("--max-input-bytes", type=int, metavar="N", help="limit for a sentence; the rest is cut off")
     parser.add_argument("--xla", action="store_true", help="add the signature translate_xla, compiled by XLA")
-    parser.add_argument(
-        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
-    )
+    add_decode(parser)
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:

@@ -1,4 +1,4 @@
-"""Types of options that several command lines of this package have."""
+"""Options that several command lines have, and types of such options."""
 
 import argparse
 
@@ -21,3 +21,10 @@ def positive_seconds(text: str) -> float:
     if not 0 < seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"must be a positive number, at most {MOST_SECONDS:,}. Received: {text!r}")
     return seconds
+
+
+def add_decode(parser: argparse.ArgumentParser):
+    """Adds the option that changes the search of a finished model; `parse_decode` of the recipes reads it."""
+    parser.add_argument(
+        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
+    )

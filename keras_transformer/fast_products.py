@@ -9,8 +9,15 @@ The first and the last return {layer: product}; a layer that is not in it multip
 
 from keras_transformer.layers.cache import FewRowsKVCache, kind_for
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.gradients import factor_product
 from keras_transformer.layers.kept_panels import KeptPanels
-from keras_transformer.layers.products import xla_products
+from keras_transformer.layers.products import (
+    graph_panel_product,
+    is_large,
+    left_product,
+    turned_product,
+    xla_products,
+)
 
 
 def search_products(model, loop, few=False, panels=None):
@@ -24,10 +31,10 @@ def search_products(model, loop, few=False, panels=None):
     kind_for(loop)  # refuses an unknown one
     vocabulary = model.output_embedding
     if loop == "any":
-        return {vocabulary: vocabulary.left_product()} if vocabulary.is_large else {}
+        return {vocabulary: left_product(vocabulary.cast_kernel())} if is_large(vocabulary.kernel) else {}
     products = {}
     if loop == "graph":
-        products[vocabulary] = vocabulary.graph_product() if few else vocabulary.turned_product()
+        products[vocabulary] = (graph_panel_product if few else turned_product)(vocabulary.cast_kernel())
         for block in model.decoder:
             products |= _graph_products(block, few)
         return products
@@ -48,7 +55,7 @@ def training_products(model, left_out):
     """
     layers = [model.output_embedding, *(layer for layer in model._flatten_layers() if isinstance(layer, Dense))]
     trainable = {id(variable) for variable in model.trainable_variables}
-    return {layer: layer.factor_product(left_out) for layer in layers if id(layer.kernel) in trainable}
+    return {layer: factor_product(layer, left_out) for layer in layers if id(layer.kernel) in trainable}
 
 
 def _groups_of_step(model):

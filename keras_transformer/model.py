@@ -281,10 +281,6 @@ class Transformer(keras.Model):
         vocabularies = {"vocab_size": self.vocab_size, "source_vocab_size": self.source_vocab_size}
         return {**kept, **vocabularies, **self.config.to_dict()}
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
-
 
 def _pair(inputs):
     found = [getattr(x, "shape", ()) for x in inputs] if isinstance(inputs, tuple | list) else type(inputs).__name__

@@ -81,7 +81,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         key, equals, text = override.partition("=")
         section, dot, field = key.strip().partition(".")
-        if not equals or not section or (dot and not field):
+        if not equals or not section or (dot and (not field or section == "preset")):
             raise ConfigError(f"--set takes section.field=value, or preset=NAME. Received: {override!r}.")
         if dot:
             changes.setdefault(section, {})[field] = parse_value(text)

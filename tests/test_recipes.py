@@ -185,7 +185,7 @@ def test_a_value_may_contain_an_equals_sign():
     assert parse_overrides(["data.train=a=b.tsv"]) == {"data": {"train": "a=b.tsv"}}
 
 
-@pytest.mark.parametrize("override", ["train.steps", "steps=3", "train.=3", ".steps=3", "=3", ""])
+@pytest.mark.parametrize("override", ["train.steps", "steps=3", "train.=3", ".steps=3", "=3", "", "preset.x=1"])
 def test_a_set_of_another_form_fails_with_the_form_that_was_expected(override):
     assert error_of(overrides=[override]) == (
         f"--set takes section.field=value, or preset=NAME. Received: {override!r}."

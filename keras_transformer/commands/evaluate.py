@@ -3,8 +3,9 @@
 import typing
 from pathlib import Path
 
+from export.options import add_decode
 from keras_transformer.commands.lines import check_output, open_output, read_lines
-from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
 from keras_transformer.screen import warn
 

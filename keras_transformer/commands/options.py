@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several of the commands have, and what they name."""
 
 import argparse
 import os
@@ -14,12 +14,6 @@ def _folder(text):
     if not text:  # as of a variable that is not set; the current folder is .
         raise argparse.ArgumentTypeError("must be a folder. Received: ''")
     return os.path.expanduser(text)  # which a shell leaves alone behind --workdir=
-
-
-def add_decode(parser):
-    parser.add_argument(
-        "--set", metavar="decode.FIELD=VALUE", action="append", default=[], help="change the search; may be repeated"
-    )
 
 
 def load_translator(options, xla=None):

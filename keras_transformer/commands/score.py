@@ -3,8 +3,9 @@
 import json
 from itertools import zip_longest
 
+from export.options import add_decode
 from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, read_lines
-from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
 
 EPILOG = """\
 Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of

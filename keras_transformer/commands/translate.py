@@ -4,9 +4,9 @@ import contextlib
 import json
 import sys
 
-from export.options import positive_integer
+from export.options import add_decode, positive_integer
 from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, count_lines, open_output, read_lines
-from keras_transformer.commands.options import add_decode, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import factor_product, on_every_row, trained_product
+from keras_transformer.layers.gradients import on_every_row, trained_product
 from keras_transformer.layers.products import plain_product, product, summed_product
 from keras_transformer.xla import by_xla_on_cpu
 
@@ -31,9 +31,6 @@ class Dense(keras.layers.Dense):
 
     def graph_product(self):
         return summed_product(self.cast_kernel())
-
-    def factor_product(self, left_out):
-        return factor_product(self.kernel, self.cast_kernel(), left_out)
 
     def cast_kernel(self):
         """The kernel in the dtype of the products."""

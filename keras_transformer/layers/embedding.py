@@ -5,14 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.dense import leading_shape
-from keras_transformer.layers.gradients import factor_product
-from keras_transformer.layers.products import (
-    graph_panel_product,
-    is_large,
-    left_product,
-    product,
-    turned_product,
-)
+from keras_transformer.layers.products import product
 
 
 def sinusoidal_positions(positions, d_model):
@@ -65,25 +58,9 @@ class TokenEmbedding(keras.layers.Layer):
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
 
     @property
-    def is_large(self):
-        return is_large(self.kernel)
-
-    @property
     def kernel(self):
         """The variable of the pre-softmax transformation. (V, D)"""
         return self.embeddings
-
-    def left_product(self):
-        return left_product(self.cast_kernel())
-
-    def graph_product(self):
-        return graph_panel_product(self.cast_kernel())
-
-    def turned_product(self):
-        return turned_product(self.cast_kernel())
-
-    def factor_product(self, left_out):
-        return factor_product(self.kernel, self.cast_kernel(), left_out, self.is_transposed)
 
     def cast_kernel(self):
         """The kernel in the dtype of the products."""

@@ -11,7 +11,7 @@ to add in the same order every time, an XLA program adds the rows of embeddings 
 In both cases layers multiply by products that leave out the gradient of their kernel:
 
     left_out = []
-    with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out)}):      # XLA
+    with tf.GradientTape() as tape, use_products({layer: factor_product(layer, left_out)}):     # XLA
         loss = ...
     factored = factored_gradients(tape, loss, variables, left_out)
     ...
@@ -147,17 +147,19 @@ class FactoredGradients(NamedTuple):
         ]
 
 
-def factor_product(variable, kernel, left_out, transposed=False) -> Product:
-    """Multiplies by `kernel`, the value of `variable`, whose gradient is not made: `left_out` gets its factors."""
+def factor_product(layer, left_out) -> Product:
+    """Multiplies by the layer's kernel, whose gradient is not made: `left_out` gets its factors."""
+    transposed = layer.is_transposed
 
     @with_gradient
     def multiply(rows, kernel):
         def gradient(dy):
-            left_out.append((variable, Factors(dy, rows) if transposed else Factors(rows, dy)))
+            left_out.append((layer.kernel, Factors(dy, rows) if transposed else Factors(rows, dy)))
             return tf.matmul(dy, kernel, transpose_b=not transposed), None
 
         return tf.matmul(rows, kernel, transpose_b=transposed), gradient
 
+    kernel = layer.cast_kernel()
     return lambda rows: multiply(rows, kernel)
 
 

@@ -19,20 +19,14 @@ PANELS = (  # title, field of a record, what it is drawn against, kinds of recor
 
 
 def sparkline(values, width=40) -> str:
-    """A curve in one line of text; what is not a finite number is a gap.
+    """A curve in one line of text.
 
     >>> sparkline([9, 7, 6, 4, 3, 2, 2, 1])
     '█▆▅▄▃▂▂▁'
     """
-    values = [math.nan if value is None else float(value) for value in values]
-    if not values:
-        return ""
-    values = np.array([_mean(part) for part in np.array_split(values, min(width, len(values)))])
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return " " * len(values)
-    levels = (values - known.min()) / (np.ptp(known) or 1.0) * (len(BLOCKS) - 1)
-    return "".join(BLOCKS[round(level)] if math.isfinite(level) else " " for level in levels)
+    means = np.array([part.mean() for part in np.array_split(values, min(width, len(values)))])
+    levels = (means - means.min()) / (np.ptp(means) or 1.0) * (len(BLOCKS) - 1)
+    return "".join(BLOCKS[round(level)] for level in levels)
 
 
 def learning_curve(records, path):
@@ -94,11 +88,6 @@ def by_length(rows, path):
     axes.set_xticks(range(len(rows)), [row.label for row in rows])
     axes.set(xlim=(-0.7, len(rows) - 0.3), ylim=(0, 1.2 * max([*tops, 1.0])))
     save(figure, path)
-
-
-def _mean(values):
-    finite = values[np.isfinite(values)]
-    return finite.mean() if len(finite) else math.nan
 
 
 def _curve(records, kind, field, against):

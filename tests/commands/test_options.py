@@ -4,7 +4,8 @@ import argparse
 
 import pytest
 
-from keras_transformer.commands.options import WORKDIR, add_decode, add_workdir, load_translator
+from export.options import add_decode
+from keras_transformer.commands.options import WORKDIR, add_workdir, load_translator
 from keras_transformer.config import ConfigError
 
 

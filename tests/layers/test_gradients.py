@@ -77,14 +77,18 @@ def test_what_several_products_have_on_their_left_is_handed_over_once(rng):
 
 
 def test_one_tensor_as_rows_of_two_widths_is_two_left_sides(rng):
-    variables, left_out = [keras.Variable(rng.normal(size=(width, 2)), dtype="float32") for width in (6, 12)], []
+    layers, left_out = [Dense(2, use_bias=False) for _ in range(2)], []
+    for layer, width in zip(layers, (6, 12), strict=True):
+        layer.build((None, width))
+    variables = [layer.kernel for layer in layers]
     x = tf.constant(rng.normal(size=(2, 12)), tf.float32)
 
     @tf.function(autograph=False)
     def gradients():
         with tf.GradientTape() as tape:
             tape.watch(x)
-            products = [factor_product(v, v.value, left_out)(tf.reshape(x, (-1, v.shape[0]))) for v in variables]
+            rows = [tf.reshape(x, (-1, variable.shape[0])) for variable in variables]
+            products = [factor_product(layer, left_out)(x) for layer, x in zip(layers, rows, strict=True)]
             loss = tf.add_n([tf.reduce_sum(y) for y in products])
         return multiplied(factored_gradients(tape, loss, variables, left_out), variables)
 
@@ -153,7 +157,7 @@ def test_a_kernel_that_multiplies_twice_has_both_gradients(rng, in_graph):
 
     def gradients(layers):
         left_out = []
-        with tf.GradientTape() as tape, use_products({layer: layer.factor_product(left_out) for layer in layers}):
+        with tf.GradientTape() as tape, use_products({layer: factor_product(layer, left_out) for layer in layers}):
             y = layer(x)
             logits = embedding.logits((y * layer(x) + layer(y))[None])
             loss = tf.reduce_sum(tf.square(logits)) + tf.reduce_sum(embedding.logits(y[None]))

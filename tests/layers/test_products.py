@@ -18,6 +18,7 @@ from keras_transformer.layers.products import (
     MOST_PARTS,
     by_graph_panels,
     by_panels,
+    graph_panel_product,
     left_product,
     part_sizes,
     to_panels,
@@ -204,7 +205,7 @@ def test_a_graph_cuts_a_large_vocabulary_into_one_array_of_panels(rng, monkeypat
     )
     [vocabulary] = vocabularies(71)
     x = rng.normal(size=(1, rows, D)).astype("float32")
-    with use_products({vocabulary: vocabulary.graph_product()}):
+    with use_products({vocabulary: graph_panel_product(vocabulary.cast_kernel())}):
         found = vocabulary.logits(x)
     np.testing.assert_allclose(found, vocabulary.logits(x), atol=1e-5)
     assert seen == ([(3, D, GRAPH_COLUMNS)] if large <= D * 71 else [])
