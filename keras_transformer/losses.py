@@ -16,6 +16,9 @@ def cross_entropies(labels, logits, label_smoothing):
     position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made. The
     gradient, softmax - target, is written out, so that the forward pass keeps nothing of that size but the logits.
     """
+    if not tf.TensorShape(logits.shape[:-1]).is_compatible_with(labels.shape):
+        found = f"{tuple(labels.shape)} and {tuple(logits.shape)}"
+        raise ValueError(f"Labels must be ids of shape (B, T) beside logits (B, T, V). Received: {found}.")
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     labels = ops.cast(labels, "int32")
     labels = ops.where(labels < 0, labels + ops.shape(logits)[-1], labels)  # -1, as Keras users mark what has weight 0
@@ -30,34 +33,37 @@ def cross_entropies(labels, logits, label_smoothing):
             uniform = normaliser - ops.mean(logits, axis=-1)  # cross-entropy against 1 / V everywhere
             smoothed = (1.0 - label_smoothing) * nll + label_smoothing * uniform
 
-        def gradient(d_smoothed, d_nll):
+        def gradient(d_smoothed, d_nll, d_normaliser):
             num_ids = tf.shape(logits)[-1]
-            d_logits = ops.exp(logits - normaliser[..., None]) * (d_smoothed + d_nll)[..., None]
+            d_logits = ops.exp(logits - normaliser[..., None]) * (d_smoothed + d_nll + d_normaliser)[..., None]
             if label_smoothing:
                 d_logits -= (label_smoothing / tf.cast(num_ids, logits.dtype) * d_smoothed)[..., None]
             d_label = (1.0 - label_smoothing) * d_smoothed + d_nll
             return [subtract_at(d_logits, labels, d_label)]
 
-        return (smoothed, nll), gradient
+        return (smoothed, nll, normaliser), gradient  # the gradient reads it, so it needs one too
 
-    return losses(logits)
+    return losses(logits)[:2]
 
 
 def token_weights(labels, sample_weight=None):
     """The weight of every label: 0 on padding, else 1 or what `sample_weight` says.
 
-    (B, T), and (B, T), (B, 1), (B,) or None -> (B, T)
+    (B, T), and (B, T), (B, 1), (B,) or None -> (B, T)   or   (B,), and (B,) or None -> (B,)
     """
     real = ops.cast(ops.not_equal(labels, PAD_ID), "float32")
     if sample_weight is None:
         return real
     sample_weight = ops.cast(sample_weight, "float32")
-    return real * (ops.expand_dims(sample_weight, -1) if len(sample_weight.shape) == 1 else sample_weight)
+    of_sentences = len(sample_weight.shape) < len(labels.shape)
+    return real * (ops.expand_dims(sample_weight, -1) if of_sentences else sample_weight)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Label-smoothed cross-entropy, the mean over all tokens. Padding has no weight, whatever the sample weights say.
+
+    To weigh single ids, make weights (B, T): Keras applies `class_weight` as if labels (B, T) were one-hot vectors.
 
     Args:
         label_smoothing: epsilon_ls, the share of the uniform distribution in the target.

@@ -160,7 +160,7 @@ class Transformer(keras.Model):
 
     def encode(self, source_ids):
         """Encodes the source. (B, S) -> memory (B, S, D), memory_mask (B, 1, S)"""
-        positions = ops.arange(ops.shape(source_ids)[1])
+        positions = _range(ops.shape(source_ids)[1])
         memory_mask = padding_mask(source_ids)
         mask = self._restrict(memory_mask, positions, positions)
         vectors = ops.add(self.source_embedding(source_ids), self._position_vectors(positions, "source"))
@@ -171,7 +171,7 @@ class Transformer(keras.Model):
 
     def decode(self, target_ids, memory, memory_mask):
         """Decodes a whole target by teacher forcing. (B, T), (B, S, D), (B, 1, S) -> logits (B, T, V), float32"""
-        positions = ops.arange(ops.shape(target_ids)[1])
+        positions = _range(ops.shape(target_ids)[1])
         mask = ops.logical_and(causal_mask(ops.shape(target_ids)[1]), padding_mask(target_ids))
         mask = self._restrict(mask, positions, positions)
         logits, _ = self._decoder_pass(target_ids, positions, mask, self._project(memory), memory_mask)
@@ -205,9 +205,9 @@ class Transformer(keras.Model):
         """
         index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
-        slot = index * beam_width + ops.arange(beam_width)  # (W,)
-        path = ops.logical_or(cache.path, ops.equal(ops.arange(slots)[None, :], slot[:, None])[None])
-        mask = self._restrict(path, ops.reshape(index, (1,)), ops.arange(slots) // beam_width)
+        slot = index * beam_width + _range(beam_width)  # (W,)
+        path = ops.logical_or(cache.path, ops.equal(_range(slots)[None, :], slot[:, None])[None])
+        mask = self._restrict(path, ops.reshape(index, (1,)), _range(slots) // beam_width)
         with use_products(products or {}):
             logits, past = self._decoder_pass(
                 ids,
@@ -263,6 +263,9 @@ class Transformer(keras.Model):
 
     # --- Keras
 
+    def quantize(self, mode=None, **options):
+        raise NotImplementedError("The layers of `Transformer` cannot be quantized. Convert an exported SavedModel.")
+
     def export(self, filepath, *args, input_signature=None, **options):
         """Exports, as every Keras model does, logits from ids of any shape. `python -m export` exports a translator."""
         ids = tf.TensorSpec((None, None), tf.int32)
@@ -280,6 +283,11 @@ class Transformer(keras.Model):
         kept = {key: base[key] for key in ("name", "dtype", "trainable") if key in base}
         vocabularies = {"vocab_size": self.vocab_size, "source_vocab_size": self.source_vocab_size}
         return {**kept, **vocabularies, **self.config.to_dict()}
+
+
+def _range(size):
+    """(size,) int32; the default of Keras is floatx, and for 16 bits TensorFlow has no range."""
+    return ops.arange(size, dtype="int32")
 
 
 def _pair(inputs):

@@ -345,6 +345,22 @@ def test_under_a_global_half_precision_policy_every_way_into_the_model_agrees():
     assert np.array_equal(parts, model((source_ids, target_ids)))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_any_default_of_keras_for_floats_will_do(dtype):
+    before = keras.config.floatx()
+    try:
+        keras.config.set_floatx(dtype)
+        logits = small_model().predict(padded_pairs(), verbose=0)
+    finally:
+        keras.config.set_floatx(before)
+    assert logits.shape == (B, T, V) and np.isfinite(logits).all()
+
+
+def test_what_would_quantize_nothing_is_refused():
+    with pytest.raises(NotImplementedError, match="cannot be quantized"):
+        small_model().quantize("int8")
+
+
 def test_training_under_mixed_bfloat16_learns(data):
     source_ids, target_ids, labels = data
     model = compiled(dtype="mixed_bfloat16")

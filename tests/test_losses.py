@@ -76,6 +76,19 @@ def test_padding_has_no_weight_whatever_the_sample_weights_say(rng, labels, logi
     assert float(SmoothedCrossEntropy(0.1)(labels, other, given)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_single_labels_have_a_weight_each(rng, labels, logits):
+    labels, logits, weights = labels[:, 4], logits[:, 4], rng.uniform(0.5, 2, B)
+    losses, live = reference.smoothed_cross_entropy(logits, labels, 0.1), labels != PAD
+    expected = np.average(losses[live], weights=weights[live])
+    assert float(SmoothedCrossEntropy(0.1)(labels, logits, weights)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: np.eye(V)[x], lambda x: x[..., None], lambda x: x[:, 1:]])
+def test_labels_of_another_shape_are_refused(labels, logits, wrong):
+    with pytest.raises(ValueError, match=r"must be ids of shape \(B, T\) beside logits \(B, T, V\)\. Received: \(3, "):
+        SmoothedCrossEntropy()(wrong(labels), logits)
+
+
 def test_a_batch_of_nothing_but_padding_costs_nothing(logits):
     assert float(SmoothedCrossEntropy()(np.zeros((B, T), int), logits)) == 0.0
 
@@ -126,6 +139,27 @@ def test_the_gradient_is_that_of_what_the_loss_is_made_of(rng, labels, logits, l
         return by_logits(logits)
 
     np.testing.assert_allclose(gradient(written_out), gradient(composed), atol=1e-12)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_gradient_has_the_gradient_of_a_softmax(rng, labels, logits, label_smoothing, xla):
+    logits, weights, direction = tf.constant(logits, tf.float64), rng.normal(size=(B, T)), rng.normal(size=(B, T, V))
+
+    @tf.function(jit_compile=xla, autograph=False)
+    def curvature(logits):  # the Hessian of the weighted loss, times a vector
+        with tf.GradientTape() as outer:
+            outer.watch(logits)
+            with tf.GradientTape() as tape:
+                tape.watch(logits)
+                smoothed, _ = cross_entropies(labels, logits, label_smoothing)
+                loss = tf.reduce_sum(weights * smoothed)
+            slope = tf.reduce_sum(direction * tape.gradient(loss, logits))
+        return outer.gradient(slope, logits)
+
+    softmax = np.exp(log_softmax(logits))
+    centred = direction - (softmax * direction).sum(-1, keepdims=True)
+    np.testing.assert_allclose(curvature(logits), weights[..., None] * softmax * centred, atol=1e-12)
 
 
 @pytest.mark.parametrize("xla", [False, True])

@@ -36,6 +36,9 @@ def attention_weights(scores, mask, softmax=KVCache.softmax):
 
     `softmax` computes it over the last axis; every kind of cache has its own.
     """
+    found = tf.TensorSpec(mask.shape, mask.dtype) if hasattr(mask, "dtype") else mask
+    if not (isinstance(found, tf.TensorSpec) and found.dtype == tf.bool and found.shape.rank in (3, None)):
+        raise ValueError(f"`mask` must be boolean, of shape (B or 1, queries or 1, keys). Received: {found}.")
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     # Paper: minus infinity. Here: the lowest float32, whose exponential is 0 as well, because the softmax of a row that
     # is all minus infinity would be NaN.
@@ -113,10 +116,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
         (B, S, D) -> (B, H, S, d_k), (B, H, S, d_v)
         """
+        if not self.built:
+            self.build()
         return KVCache(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
 
     def attend(self, query, cache, mask):
         """Attends from `query` to the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
+        if not self.built:
+            self.build()
         if (kind := prepared_for(self)) is not None:
             cache = kind(*cache)
         scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache)  # (B, H, T, S)

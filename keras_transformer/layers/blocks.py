@@ -36,10 +36,14 @@ class AddNorm(keras.layers.Layer):
 
     def before(self, x):
         """The input of the sub-layer: normalised for "pre", `x` itself for "post". (B, T, D) -> (B, T, D)"""
+        if not self.built:
+            self.build()
         return self.layer_norm(x) if self.norm == "pre" else x
 
     def after(self, x, sublayer_output):
         """Adds the residual connection, and for "post" normalises the sum. (B, T, D), (B, T, D) -> (B, T, D)"""
+        if not self.built:
+            self.build()
         x = x + self.dropout(sublayer_output)
         return self.layer_norm(x) if self.norm == "post" else x
 
@@ -86,7 +90,8 @@ class _Block(keras.layers.Layer):
 
     def build(self, x_shape=None):
         for part in self._layers:
-            part.build((None, None, self.config.d_model))
+            if not part.built:  # by a call of its own
+                part.build((None, None, self.config.d_model))
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}
@@ -138,9 +143,12 @@ class DecoderBlock(_Block):
     def call(self, x, mask, memory, memory_mask, past=None, index=None):
         """Decodes a whole target or, with `past`, one step: its positions are written into that cache as step `index`.
 
-        `memory` is the projected output of the encoder, a KVCache. Returns the output (B, T, D), and the keys and
-        values that self-attention read: those of `x` itself, written into `past` where there is one.
+        `memory` is the output of the encoder (B, S, D), or a KVCache, if it has been projected already. Returns the
+        output (B, T, D), and the keys and values that self-attention read: those of `x` itself, written into `past`
+        where there is one.
         """
+        if not isinstance(memory, KVCache):
+            memory = self.cross_attention.project(memory)
         y = self.self_attention_norm.before(x)
         fresh = self.self_attention.project(y, KVCache if past is None else type(past))
         present = fresh if past is None else past.write(fresh, index)

@@ -51,6 +51,8 @@ class TokenEmbedding(keras.layers.Layer):
 
     def logits(self, x):
         """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)"""
+        if not self.built:
+            self.build()
         x = ops.convert_to_tensor(x)
         rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
         y = product(self, rows, kernel, transposed=True)
@@ -98,18 +100,19 @@ class LearnedPositions(keras.layers.Layer):
         )
 
     def call(self, positions):
-        """(T,) -> (T, D), in the dtype of the weights"""
+        """(..., T) -> (..., T, D), in the dtype of the weights"""
         positions = ops.cast(positions, "int32")
         expected = f"Learned positions end at {self.max_positions} (`max_positions`)"
-        if positions.shape[0] is not None and positions.shape[0] > self.max_positions:
-            raise ValueError(f"{expected}. Received: a sequence of {positions.shape[0]} positions.")
+        length = positions.shape[-1]
+        if length is not None and length > self.max_positions:
+            raise ValueError(f"{expected}. Received: a sequence of {length} positions.")
         within = tf.debugging.assert_less(
             positions, self.max_positions, message=f"{expected}. Received a longer sequence."
         )
         with tf.control_dependencies([within] if within is not None else []):
             vectors = ops.take(self.table, positions, axis=0)
         # XLA drops assertions: there a position beyond the table gives NaN, and not the table's last row.
-        return ops.where(ops.less(positions, self.max_positions)[:, None], vectors, float("nan"))
+        return ops.where(ops.less(positions, self.max_positions)[..., None], vectors, float("nan"))
 
     def compute_output_shape(self, positions_shape):
         return (*positions_shape, self.d_model)

@@ -12,7 +12,7 @@ def padding_mask(ids):
 
 def causal_mask(length):
     """Position i may attend to positions j <= i: the future stays unseen, Section 3.2.3. -> (1, T, T)"""
-    positions = ops.arange(length)
+    positions = ops.arange(length, dtype="int32")  # and not floatx, which may have no range
     return (positions[:, None] >= positions[None, :])[None]
 
 

@@ -132,6 +132,22 @@ def test_a_call_is_attend_after_project(query, memory, mask):
     assert np.array_equal(ours(query, memory, mask), ours.attend(query, cache, mask))
 
 
+@pytest.mark.parametrize("scoring", ["scaled_dot_product", "additive"])
+def test_a_half_builds_the_layer(query, memory, mask, scoring):
+    ours = MultiHeadAttention(H, D, d_k=5, d_v=17, scoring=scoring)
+    cache = ours.project(memory)
+    assert np.array_equal(ours(query, memory, mask), ours.attend(query, cache, mask))
+    MultiHeadAttention(H, D, d_k=5, d_v=17, scoring=scoring).attend(query, cache, mask)
+
+
+@pytest.mark.parametrize("wrong", [lambda mask: mask[:, 0], lambda mask: mask.astype("int32"), lambda mask: None])
+def test_what_is_no_mask_is_refused(query, memory, mask, wrong):
+    with pytest.raises(
+        ValueError, match=r"`mask` must be boolean, of shape \(B or 1, queries or 1, keys\)\. Received: "
+    ):
+        layer()(query, memory, wrong(mask))
+
+
 def test_there_are_four_matrices_and_no_biases():
     assert [weight.shape for weight in layer().weights] == [(D, H * 5), (D, H * 5), (D, H * 17), (H * 17, D)]
 

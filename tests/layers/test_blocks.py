@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -87,6 +88,35 @@ def test_a_decoder_block_that_extends_a_cache_gives_what_it_gives_for_the_whole(
         parts.append(part)
     assert np.allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
     assert np.allclose(past.key, present.key, atol=1e-5) and np.allclose(past.value, present.value, atol=1e-5)
+
+
+@NORMS
+def test_a_decoder_block_projects_the_memory_itself_unless_it_has_been_projected(rng, x, norm):
+    layer, memory = DecoderBlock(ModelConfig(**SMALL, norm=norm)), rng.normal(size=(B, S, D)).astype("float32")
+    projected = layer.cross_attention.project(memory)  # before anything has been built
+    masks = np.asarray(causal_mask(T)), np.ones((B, 1, S), bool)
+    results = [layer(x, masks[0], given, masks[1])[0] for given in (memory, projected)]
+    assert np.array_equal(*results)
+
+
+@NORMS
+def test_add_and_norm_is_built_by_either_half(x, norm):
+    layer = AddNorm(D, norm=norm, epsilon=1e-3, dropout=0.0)
+    assert np.array_equal(layer.after(x, x), layer(x, x))
+    assert AddNorm(D, norm=norm, epsilon=1e-3, dropout=0.0).before(x).shape == x.shape
+
+
+def test_blocks_are_layers_of_a_functional_model(rng, x):
+    config, memory = ModelConfig(**SMALL), rng.normal(size=(B, S, D)).astype("float32")
+    encoder, decoder = EncoderBlock(config), DecoderBlock(config)
+    masks = np.ones((B, 1, S), bool), np.broadcast_to(causal_mask(T), (B, T, T))
+    inputs = [keras.Input(array.shape[1:], dtype=array.dtype.name) for array in (x, memory, *masks)]
+
+    def both(x, memory, memory_mask, mask):
+        return decoder(x, mask, encoder(memory, memory_mask), memory_mask)[0]
+
+    outer = keras.Model(inputs, both(*inputs))
+    assert np.allclose(outer([x, memory, *masks]), both(x, memory, *masks), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [EncoderBlock, DecoderBlock])

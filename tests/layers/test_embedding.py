@@ -68,9 +68,14 @@ def test_vectors_have_the_precision_of_the_weights_and_logits_at_least_float32(p
     assert layer.logits(tf.cast(vectors, layer.compute_dtype)).dtype == logits
 
 
+def test_logits_build_the_embedding():
+    assert TokenEmbedding(V, D).logits(np.ones((2, 3, D), "float32")).shape == (2, 3, V)
+
+
 def test_learned_positions_are_the_rows_of_a_table(learned):
     positions = np.array([5, 0, LIMIT - 1])
-    assert np.array_equal(learned(positions), np.asarray(learned.table)[positions])
+    for given in positions, positions[None]:
+        assert np.array_equal(learned(given), np.asarray(learned.table)[given])
 
 
 def test_learned_positions_beyond_the_table_fail_where_the_length_is_known(learned):
