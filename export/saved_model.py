@@ -48,7 +48,7 @@ def export_saved_model(
     workdir, to = Path(workdir), Path(to)
     limit = {} if max_input_bytes is None else {"max_input_bytes": max_input_bytes}
     serving_files.check(to)
-    version = free_version(to, version)
+    number = free_version(to, version)  # raises an error, before anything is done, if there is none
     with tf.device("CPU"):  # where the check runs
         translator = Translator.load(workdir, **decode)
     served = ServingTranslator(translator, xla=xla, **limit)
@@ -62,7 +62,7 @@ def export_saved_model(
     try:
         path = publish(to, version, make)
     except tf.errors.OpError as error:  # as TensorFlow says that the disk is full
-        raise ExportError(f"Version {version} could not be written to {to}. Received: {error.message}") from error
+        raise ExportError(f"Version {number} could not be written to {to}. Received: {error.message}") from error
     serving_files.write(to)
     return path
 
@@ -153,7 +153,7 @@ def _is_close(score, expected):
 
 
 def _answers(folder, texts):
-    # -P: nothing of this project is importable by chance.
+    # -P: no file beside check.py is imported by chance.
     command = [sys.executable, "-P", str(Path(__file__).with_name("check.py")), str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, env=environment)

@@ -50,29 +50,38 @@ def free_version(to: Path, version: int | None) -> int:
     return version
 
 
-def publish(to: Path, version: int, write: Callable[[Path], None]) -> Path:
-    """Lets `write(folder)` make a folder, then makes it the version. After an error or a signal nothing is left."""
+def publish(to: Path, version: int | None, write: Callable[[Path], None]) -> Path:
+    """Lets `write(folder)` make a folder, then makes it `version`; for None the one after the last that there is then.
+
+    After an error or a signal nothing is left.
+    """
     from keras_transformer.files import sync  # here, because it brings TensorFlow, which takes seconds
 
     to.mkdir(parents=True, exist_ok=True)
     remove_stale(to)
-    writing, final = to / f".writing-{version}-{os.getpid()}-{platform.node()}", to / str(version)
+    writing = to / f".writing-{free_version(to, version)}-{os.getpid()}-{platform.node()}"
     try:
         write(writing)
         for path in [*writing.rglob("*"), writing]:
             sync(path)
-        _rename(writing, final)
+        final = _rename(writing, to, version)
         sync(to)
     finally:
         shutil.rmtree(writing, ignore_errors=True)
     return final
 
 
-def _rename(writing, final):
-    try:
-        os.rename(writing, final)
-    except OSError as error:
-        raise ExportError(f"Another export has written {final} in the meantime ({error.strerror}).") from error
+def _rename(writing, to, version):
+    while True:
+        final = to / str(version or free_version(to, None))
+        try:
+            os.rename(writing, final)
+            return final
+        except OSError as error:
+            if not final.is_dir():
+                raise
+            if version:
+                raise ExportError(f"Another export has written {final} in the meantime ({error.strerror}).") from error
 
 
 def remove_stale(to: Path):

@@ -32,7 +32,7 @@ class RestClient(Client):
         url: of the server, "http://127.0.0.1:8501".
         version: which one is asked; without it and without a label the newest.
         label: of the version that is asked, such as "stable".
-        timeout: seconds, of one attempt.
+        timeout: seconds of one attempt without a sign of the server.
         batch_size: rows of one request, at most.
         retries: attempts after the first, where a connection is refused or breaks, or the answer is 429 or 503. The
             waiting times double, with jitter; the server's Retry-After takes precedence.
@@ -160,7 +160,7 @@ def _content(response):
     text = response.content.decode(errors="replace")  # TF Serving does not look at the bytes of a string
     try:
         content = json.loads(text, object_hook=_from_json)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if response.status_code == 200 and isinstance(content, dict):
         return content

@@ -54,7 +54,10 @@ class Client(abc.ABC):
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """A translation for each text."""
-        return self.predict({"text": texts})["translation"] if len(texts) else []
+        found = self.predict({"text": texts}).get("translation") if len(texts) else []
+        if found is None or not all(isinstance(text, str) for text in found):
+            raise ServingError("INTERNAL", "the answer has no output `translation` with a text for every row")
+        return found
 
     def predict(self, inputs: Mapping[str, Sequence], signature: str = "serving_default") -> dict[str, list]:
         """The outputs by name, a list with a value for each row; {} for no rows, which the server is not asked about.

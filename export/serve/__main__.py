@@ -32,6 +32,8 @@ def _run(options):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if not options.model.is_dir():
         raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
+    if (options.model / "saved_model.pb").exists():
+        raise OSError(f"--model must be the folder of the versions. Received one of them: {options.model}")
     folder = options.model.resolve()  # a link has the name and the labels of what it leads to
     name = options.name or name_of(folder)
     server = _server(folder, name, RequestLimits(timeout=options.timeout))

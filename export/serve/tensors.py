@@ -162,6 +162,8 @@ def _integer(value, dtype):
 def _decimal(value, dtype):
     if type(value) not in (int, float) or not abs(value) <= float(np.finfo(dtype).max):
         raise ValueError(_short(value))
+    if type(value) is int and int(dtype.type(value)) != value:
+        raise ValueError(f"{_short(value)}, which would lose digits")
     return value
 
 

@@ -96,8 +96,11 @@ def test_a_full_disk_is_an_error_of_one_line_that_leaves_nothing(quick, finished
 def test_two_exports_of_one_version_do_not_mix(quick, exported, finished_run, tmp_path, monkeypatch):
     monkeypatch.setattr(saved_model, "compare", lambda *_: shutil.copytree(exported, tmp_path / "1"))
     with pytest.raises(ExportError, match="in the meantime"):
-        export_saved_model(finished_run, tmp_path)
+        export_saved_model(finished_run, tmp_path, 1)
     assert names(tmp_path) == ["1"]
+    monkeypatch.setattr(saved_model, "compare", lambda *_: shutil.copytree(exported, tmp_path / "2"))
+    assert export_saved_model(finished_run, tmp_path) == tmp_path / "3"
+    assert names(tmp_path) == ["1", "2", "3", "serving"]
 
 
 def answers_of(translator):

@@ -210,6 +210,14 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
     assert error.startswith("error: --model must be a folder") and error.count("\n") == 1
 
 
+def test_a_version_is_not_taken_for_the_folder_of_the_versions(tmp_path, capsys):
+    from export.serve.__main__ import main
+
+    (tmp_path / "saved_model.pb").touch()
+    assert main(["--model", str(tmp_path)]) == 1
+    assert "must be the folder of the versions. Received one of them" in capsys.readouterr().err
+
+
 def test_a_missing_package_is_one_line(tmp_path, capsys, monkeypatch):
     from export.serve.__main__ import main
 

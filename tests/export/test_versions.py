@@ -84,6 +84,25 @@ def test_a_version_that_came_in_the_meantime_stays_as_it_is(tmp_path):
     assert names(tmp_path) == ["1"] and names(tmp_path / "1") == ["theirs", "variables"]
 
 
+def test_of_two_exports_without_a_number_the_slower_is_the_next_version(tmp_path):
+    def write(folder):
+        fill(folder)
+        fill(tmp_path / "1")
+
+    assert publish(tmp_path, None, write) == tmp_path / "2"
+    assert names(tmp_path) == ["1", "2"]
+
+
+def test_a_version_that_cannot_be_renamed_is_an_error(tmp_path, monkeypatch):
+    def rename(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(OSError, match="Permission denied"):
+        publish(tmp_path, None, fill)
+    assert names(tmp_path) == []
+
+
 def test_what_killed_exports_have_left_is_removed_and_what_others_write_is_not(no_process, tmp_path):
     here, there = platform.node(), "another-machine"
     (tmp_path / f".writing-1-{no_process}-{here}" / "variables").mkdir(parents=True)

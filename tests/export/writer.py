@@ -28,11 +28,10 @@ def copy(source, folder):
 
 
 def publish_one(source, to, how):
-    version = free_version(to, None)
     if how == "aside":
-        publish(to, version, lambda folder: copy(source, folder))
+        publish(to, None, lambda folder: copy(source, folder))
     else:
-        copy(source, to / str(version))
+        copy(source, to / str(free_version(to, None)))
 
 
 def main(source):

@@ -115,6 +115,19 @@ def test_outputs_that_are_no_rows_are_an_error(server, client, outputs):
         client.predict({"text": ["a"]})
 
 
+@pytest.mark.parametrize("outputs", [{}, {"translations": ["a"]}, {"translation": [None]}])
+def test_what_is_no_translation_is_an_error(server, client, outputs):
+    server.script = [(200, {}, {"outputs": outputs})]
+    with pytest.raises(ServingError, match="no output `translation` with a text for every row"):
+        client.translate(["a"])
+
+
+def test_json_too_deep_to_be_read_is_an_error(server, client):
+    server.script = [(200, {}, b'{"outputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")]
+    with pytest.raises(ServingError, match="HTTP status 200"):
+        client.predict({"text": ["a"]})
+
+
 @pytest.mark.parametrize("metadata", [None, {"signature_def": []}, {"signature_def": {"signature_def": {"a": 1}}}])
 def test_metadata_of_somebody_else_is_an_error(server, client, metadata):
     server.script = [(200, {}, {"outputs": None}), (200, {}, {"metadata": metadata})]

@@ -106,6 +106,7 @@ def test_a_body_that_makes_no_sense_is_refused(body, message):
         (IDS, {"inputs": [[2**31]]}, "Received: 2147483648"),
         (SAMPLE, {"inputs": {"text": ["a"], "temperature": [1e39], "seed": [1]}}, "'temperature'.* Received: 1e.39"),
         (SAMPLE, {"inputs": {"text": ["a"], "temperature": ["1"], "seed": [1]}}, "'temperature'.* Received: '1'"),
+        (SAMPLE, {"inputs": {"text": ["a"], "temperature": [2**24 + 1], "seed": [1]}}, "16777217, which would lose"),
         (FLAGS, {"inputs": [[1, 0]]}, "'flags' must be bool"),
         (FLAGS, {"inputs": [[True]]}, r"must be bool \[\?,2\]. Received shape: \[1, 1\]"),
     ],
