@@ -99,7 +99,8 @@ def _client(options):
 
 
 def _translate(client, options):
-    from export.client.lines import batches, read_lines, read_rows
+    from export.client.lines import batches, read_rows
+    from export.lines import read_lines
 
     size = 1 if sys.stdin.isatty() else client.batch_size  # who types wants to see an answer
     for batch in batches(read_rows(read_lines(sys.stdin.buffer), options.columns), size):

@@ -3,39 +3,21 @@
     --columns text                     the dog sees      -> {"text": "the dog sees"}
     --columns text,temperature,seed    the dog\\t0.7\\t3   -> {"text": "the dog", "temperature": 0.7, "seed": 3}
 
-A line ends with \\n or \\r\\n and nothing else, a byte order mark may stand before the first, and bytes that are not
-UTF-8 become U+FFFD: as in keras_transformer/commands/lines.py, which would bring TensorFlow here. A text longer than
-any server reads is cut, with a note on standard error.
+A text longer than any server reads is cut, with a note on standard error.
 """
 
-import codecs
 import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-MAX_LINE = 2**24  # bytes of a line that are read
+from export.lines import chunks
+
 MAX_TEXT = 2**16  # bytes of a text that are sent; a server reads the first `max_input_bytes`, a few thousand
 MAX_REQUEST = 2**20  # bytes of JSON in a request that has several rows; export.serve takes 4 MiB
 NUMBERS = {"temperature": float, "seed": int}  # inputs of the signature `sample`; all others are text
 
 Row = dict[str, str | float | int]
-
-
-def read_lines(file) -> Iterator[str]:
-    """The lines of a binary file, without their ends."""
-    mark = codecs.BOM_UTF8
-    while line := file.readline(MAX_LINE):
-        if not line.endswith(b"\n") and len(line) == MAX_LINE:
-            _skip(file)
-        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r").decode(errors="replace")
-        mark = b""
-
-
-def _skip(file):
-    """Reads on to the end of the line."""
-    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-        pass
 
 
 def read_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
@@ -72,25 +54,5 @@ def _value(name, value, number):
 
 
 def batches(rows: Iterable[Row], num_rows: int) -> Iterator[list[Row]]:
-    """The rows some at a time: at most `num_rows`, and fewer where a request would be longer than `MAX_REQUEST`.
-
-    If `rows` raises an error, the rows before it are yielded first.
-    """
-    batch, size, failure = [], 0, None
-    try:
-        for row in rows:
-            row_size = len(json.dumps(row, ensure_ascii=False).encode())
-            if batch and size + row_size > MAX_REQUEST:
-                yield batch
-                batch, size = [], 0
-            batch.append(row)
-            size += row_size
-            if len(batch) == num_rows:
-                yield batch
-                batch, size = [], 0
-    except Exception as error:
-        failure = error
-    if batch:
-        yield batch
-    if failure:
-        raise failure
+    """The rows of a request each: at most `num_rows`, and fewer where it would be longer than `MAX_REQUEST`."""
+    return chunks(rows, num_rows, MAX_REQUEST, lambda row: len(json.dumps(row, ensure_ascii=False).encode()))

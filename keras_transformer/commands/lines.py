@@ -1,7 +1,7 @@
 """Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
 
-A line ends with \\n or \\r\\n and nothing else; bytes that are not UTF-8 become U+FFFD; the last line needs no end.
-Bytes of a line beyond `MAX_LINE` are left out, with a note. A file whose name ends with .gz is packed.
+What a line is: export/lines.py. Of one that is too long the rest is left out, with a note. A file whose name ends with
+.gz is packed.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from export import lines
 from keras_transformer.files import DAMAGED_GZIP, open_packed
 from keras_transformer.screen import warn
 
 BUFFER_LINES = 4096  # sorted by length and computed together
-MAX_LINE = 2**24  # bytes of a line that are read
 MAX_CHUNK = 2**25  # characters of the lines that are handed on together
 
 
@@ -25,42 +25,20 @@ def read_lines(path) -> Iterator[str]:
     number = 0
     try:
         with open_input(path) as file:
-            while line := file.readline(MAX_LINE):
-                if not line.endswith(b"\n") and len(line) == MAX_LINE:
-                    _skip(file)
-                encoding = "utf-8" if number else "utf-8-sig"  # a byte order mark may stand at the very start
+            for line in lines.read_lines(file, _warn):
                 number += 1
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, errors="replace")
+                yield line
     except DAMAGED_GZIP as error:
         raise ValueError(f"{path}: the gzip file is damaged after line {number}: {error}.") from error
 
 
-def _skip(file):
-    """Reads on to the end of the line."""
-    warn(f"A line has more than {MAX_LINE:,} bytes; the rest of it is not read.")
-    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-        pass
+def _warn():
+    warn(f"A line has more than {lines.MAX_LINE:,} bytes; the rest of it is not read.")
 
 
 def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tuple[str, ...]]]:
-    """The rows, tuples of strings, some at a time: at most `num_rows`, fewer where they are long.
-
-    If `rows` raises an error, the rows before it are yielded first.
-    """
-    chunk, size, failure = [], 0, None
-    try:
-        for row in rows:
-            chunk.append(row)
-            size += sum(map(len, row))
-            if len(chunk) >= num_rows or size >= MAX_CHUNK:
-                yield chunk
-                chunk, size = [], 0
-    except Exception as error:
-        failure = error
-    if chunk:
-        yield chunk
-    if failure:
-        raise failure
+    """The rows, tuples of strings, some at a time: at most `num_rows`, and fewer where they are long."""
+    return lines.chunks(rows, num_rows, MAX_CHUNK, lambda row: sum(map(len, row)))
 
 
 def open_input(path):

@@ -1,37 +1,13 @@
-import io
 import json
 
 import pytest
 
 from export.client import lines
-from export.client.lines import batches, read_lines, read_rows
-
-
-def read(data):
-    return list(read_lines(io.BytesIO(data)))
+from export.client.lines import batches, read_rows
 
 
 def rows(*given, columns=("text",)):
     return list(read_rows(given, columns))
-
-
-def test_a_byte_order_mark_may_stand_at_the_very_start():
-    assert read(b"\xef\xbb\xbfa\n\xef\xbb\xbfb") == ["a", "\ufeffb"]
-    assert read(b"\xef\xbb\xbf") == [""] and read(b"") == []
-
-
-def test_lines_are_those_that_the_commands_of_the_package_read(tmp_path):
-    from keras_transformer.commands import lines as others
-
-    data = b"\xef\xbb\xbfa\r\n\xff\n\r\n\xe2\x80\xa8 b\x0bc\x85\rd\xc3\n\n\xef\xbb\xbfe\r"
-    (tmp_path / "lines").write_bytes(data)
-    assert read(data) == list(others.read_lines(tmp_path / "lines"))
-
-
-def test_of_an_endless_line_no_more_is_read_than_the_limit(monkeypatch):
-    monkeypatch.setattr(lines, "MAX_LINE", 4)
-    assert read(b"abcdefghij\nabc\nabcd\nabcde\n") == ["abcd", "abc", "abcd", "abcd"]
-    assert read(b"abcd") == ["abcd"] and read(b"abcdefghi") == ["abcd"]
 
 
 def test_a_line_is_a_row_and_a_single_column_has_its_tabs():
