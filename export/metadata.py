@@ -28,7 +28,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
     path.parent.mkdir(exist_ok=True)
     metadata = {
         "format": FORMAT,
-        "languages": languages(config["data"]) if "data" in config else None,
+        "languages": languages(config["data"]),
         "tensorflow": tf.__version__,
         "tensorflow_text": tensorflow_text.__version__,
         "signatures": {name: _without_places(served) for name, served in signatures(folder).items()},
@@ -75,6 +75,8 @@ def languages(data: dict) -> dict | None:
 
 
 def _languages(train):
+    if train is None:
+        return None
     if train == "demo":
         return "en", "de"
     if isinstance(train, str):  # "tfds:wmt14_translate/en-de"; a .tsv file does not say

@@ -174,7 +174,7 @@ TextSource = str | tuple[str | tuple[str, ...], ...]
 class DataConfig(_Section):
     """Which text is read, and how it is cleaned, cut into pieces and batched."""
 
-    train: TextSource = "demo"
+    train: TextSource | None = "demo"  # None: it is not known; nothing can be trained
     valid: TextSource | None = None  # None: the built-in split of demo and TFDS; for files, `valid_pairs` of train
     test: TextSource | None = None  # None: the built-in split of demo and TFDS; nothing for files
     reverse: bool = False  # translate from the second side to the first

@@ -47,6 +47,12 @@ def write_json(path: Path, value):
     write_text(path, json.dumps(value, indent=1) + "\n")  # in ASCII: the name of a file may be invalid Unicode
 
 
+def save_model(model, path: Path):
+    """Writes a Keras model as a .keras file."""
+    with replacing(path, path.with_suffix(".partial.keras")) as aside:  # Keras wants this end of a name
+        model.save(aside)
+
+
 def read_json(path: Path) -> dict:
     """The object in a JSON file; an empty one where there is no such file, or something else in it."""
     try:

@@ -3,6 +3,7 @@
 translator = Translator.load("runs/demo")
 translator.translate(["The dog sees the cat."])        # -> ["Der Hund sieht die Katze."]
 translator.model, translator.tokenizers                 # the Keras model, SentencePiece
+translator.save("runs/mine")                            # for `load`, the commands and the export
 """
 
 import contextlib
@@ -20,9 +21,10 @@ import tensorflow as tf
 
 from keras_transformer import inference
 from keras_transformer.compilation import WhereItPays, padded_shape
-from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DecodeConfig
+from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DataConfig, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.fast_products import keep_panels
+from keras_transformer.files import save_model, write_json
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
@@ -108,10 +110,27 @@ class Translator:
         with _damage(model_path):
             model = keras.saving.load_model(model_path, compile=False)
         tokenizers = Tokenizers.load(workdir)
-        sizes, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
-        if sizes != expected:
-            raise ValueError(f"{workdir}: the tokenizers must have the model's {expected} pieces. Received: {sizes}.")
+        _check_sizes(workdir, model, tokenizers)
         return cls(model, tokenizers, decode, xla=xla)
+
+    def save(self, folder):
+        """Writes the model, the tokenizers and the rules of the search to a folder of their own.
+
+        `load`, the commands and `python -m export` take the folder as they take that of a finished run. One that this
+        method has written is written over; any other must be new or empty.
+        """
+        folder, c = Path(folder), self.model.config
+        files = {"config.json", "model.keras", "tokenizer.model", "source.model", "target.model"}
+        if folder.exists() and (others := sorted({path.name for path in folder.iterdir()} - files)):
+            raise ValueError(f"`folder` must be new or hold a saved translator. Received: {folder}, with {others[0]}.")
+        _check_sizes(folder, self.model, self.tokenizers)
+        folder.mkdir(parents=True, exist_ok=True)
+        max_length = min(DataConfig.max_length, c.max_positions)  # of learned positions no more may be asked
+        data = DataConfig(train=None, shared_vocab=self.tokenizers.shared, max_length=max_length)
+        self.tokenizers.save(folder)
+        save_model(self.model, folder / "model.keras")
+        config = Config(model=c, data=data, decode=self.decode).to_dict()
+        write_json(folder / "config.json", {name: config[name] for name in ("data", "model", "decode")})
 
     @property
     def model(self) -> Transformer:
@@ -316,6 +335,13 @@ class Translator:
 
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)
+
+
+def _check_sizes(folder, model, tokenizers):
+    """Refuses to load or save what does not belong together."""
+    found, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
+    if found != expected:
+        raise ValueError(f"{folder}: the tokenizers must have the model's {expected} pieces. Received: {found}.")
 
 
 @contextlib.contextmanager

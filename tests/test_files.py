@@ -1,10 +1,14 @@
 import contextlib
 import errno
 import os
+from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
-from keras_transformer.files import read_json, replacing, sync, write_json, write_text
+from keras_transformer import Transformer
+from keras_transformer.files import read_json, replacing, save_model, sync, write_json, write_text
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
@@ -63,3 +67,32 @@ def test_a_file_system_need_not_flush_the_names_of_a_folder(tmp_path, monkeypatc
     (tmp_path / "a").touch()
     with pytest.raises(OSError, match="refused"):
         sync(tmp_path / "a")
+
+
+def test_a_saved_model_replaces_the_old_one_at_once(tmp_path):
+    path = tmp_path / "model.keras"
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        model = Transformer(31, d_model=8, d_ff=11, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+        save_model(model, path)
+        loaded = keras.saving.load_model(path)
+        for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
+
+
+def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "model.keras"
+    model = Transformer(31, d_model=8, d_ff=11, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    save_model(model, path)
+    before = path.read_bytes()
+
+    def run_out(self, aside):
+        Path(aside).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Transformer, "save", run_out)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(model, path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import SmoothedCrossEntropy, Transformer
 from keras_transformer.config import DecodeConfig
 from keras_transformer.layers import kept_panels, products
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
@@ -97,6 +97,57 @@ def test_tokenizers_of_another_model_are_an_error(finished_run, tmp_path):
     Tokenizer.train(["Anna sleeps here. The dog sees a house."] * 9, vocab_size=40).save(run / "tokenizer.model")
     with pytest.raises(ValueError, match=r"run: the tokenizers must have the model's \(\d+, \d+\) pieces"):
         Translator.load(run)
+
+
+def saved(translator, folder):
+    translator.save(folder)
+    return Translator.load(folder)
+
+
+def test_a_saved_translator_is_the_same_when_it_is_loaded(translator, tmp_path):
+    changed = Translator(translator.model, translator.tokenizers, translator.decode.replace(alpha=1.0, beam_width=2))
+    for original in translator, changed:  # the second is written over the first
+        loaded = saved(original, tmp_path / "new" / "folder")
+        assert loaded.decode == original.decode and loaded.model.get_config() == original.model.get_config()
+        assert loaded.translate_nbest(TEXTS, 2) == original.translate_nbest(TEXTS, 2)
+    names = {path.name for path in (tmp_path / "new" / "folder").iterdir()}
+    assert names == {"config.json", "model.keras", "tokenizer.model"}
+
+
+def test_two_vocabularies_and_a_short_table_of_positions_are_saved(translator, tmp_path):
+    tokenizers = Tokenizers(translator.tokenizers.source, Tokenizer.train(TEXTS * 9, vocab_size=40))
+    model = Transformer(
+        tokenizers.target.vocab_size, tokenizers.source.vocab_size, tied_embeddings="none", d_model=16, d_ff=32,
+        num_heads=2, num_encoder_layers=1, num_decoder_layers=1, positions="learned", max_positions=13,
+    )  # fmt: skip
+    original = Translator(model, tokenizers)
+    assert saved(original, tmp_path).translate(TEXTS) == original.translate(TEXTS)
+
+
+def test_a_model_that_keras_has_trained_is_saved(translator, tmp_path):
+    model = keras.models.clone_model(translator.model)
+    model.compile("adam", SmoothedCrossEntropy())
+    ids = np.full((2, 5), 7)
+    model.fit((ids, ids), ids, verbose=0)
+    original = Translator(model, translator.tokenizers)
+    assert saved(original, tmp_path).translate(TEXTS) == original.translate(TEXTS)
+
+
+def test_nothing_but_a_saved_translator_is_written_over(translator, finished_run, tmp_path):
+    (tmp_path / "thesis.txt").touch()
+    for folder, name in ((finished_run, "checkpoints"), (tmp_path, "thesis.txt")):
+        with pytest.raises(
+            ValueError, match=rf"must be new or hold a saved translator. Received: {folder}, with {name}"
+        ):
+            translator.save(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_what_could_not_be_loaded_is_not_saved(translator, tmp_path):
+    larger = Transformer(999, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    with pytest.raises(ValueError, match=r"the tokenizers must have the model's \(999, 999\) pieces"):
+        Translator(larger, translator.tokenizers).save(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_decode_options_can_be_changed_at_loading(finished_run):

@@ -19,10 +19,9 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    from keras_transformer.files import write_json
+    from keras_transformer.files import save_model, write_json
     from keras_transformer.tokenizer import Tokenizers
     from keras_transformer.training.checkpoints import average_weights, set_weights
-    from keras_transformer.training.finish import save_model
     from keras_transformer.training.trainer import new_transformer
     from keras_transformer.training.workdir import Workdir
 

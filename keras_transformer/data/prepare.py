@@ -65,6 +65,8 @@ def prepare(
     Where training has `begun`, its text and tokenizer must be what they were: a model means nothing with other ids.
     Tokenizers that are `given` are taken instead of being trained.
     """
+    if data.train is None:
+        raise ConfigError("`data.train` must be the text to train on. Received: None.")
     folder = Path(folder)
     (folder / "data").mkdir(parents=True, exist_ok=True)
     with open(folder / "data" / "lock", "w") as lock:

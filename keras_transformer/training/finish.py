@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 from keras_transformer import evaluation, report
-from keras_transformer.files import replacing, write_json, write_text
+from keras_transformer.files import save_model, write_json, write_text
 from keras_transformer.plots import learning_curve, sparkline
 from keras_transformer.training.checkpoints import average_weights, set_weights, whole
 from keras_transformer.training.journal import duration, read_log
@@ -65,12 +65,6 @@ def best_of(scores):
 def _or_infinity(perplexity):
     """A perplexity from a record, where None stands for one that is not finite."""
     return math.inf if perplexity is None else perplexity
-
-
-def save_model(model, path):
-    """Writes a .keras file that is whole or absent."""
-    with replacing(path, path.with_suffix(".partial.keras")) as aside:  # Keras wants this end of a name
-        model.save(aside)
 
 
 def _test(run):

@@ -82,6 +82,10 @@ class TestFiles:
         assert "so 20 pairs are held out of train" in report
         assert prepared.test_text is None
 
+    def test_no_text_is_an_error(self, run):
+        with pytest.raises(ConfigError, match="`data.train` must be the text to train on. Received: None"):
+            run(DataConfig(train=None))
+
     def test_without_case_a_source_is_held_out_however_it_is_written(self, run, write, pairs):
         both = [*pairs, *((source.upper(), target.upper()) for source, target in pairs)]
         train = tuple(write(name, list(side)) for name, side in zip("ab", zip(*both, strict=True), strict=True))

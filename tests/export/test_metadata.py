@@ -22,6 +22,7 @@ from export import contents, metadata
         (["a.EN", "a.DE"], None),
         (["a.english", "a.german"], None),
         ("corpus.en-de.tsv", None),
+        (None, None),
     ],
 )
 def test_the_languages_are_those_that_the_corpus_tells(train, expected):
@@ -77,9 +78,8 @@ def test_two_exports_of_one_run_have_the_same_metadata(exported, finished_run, t
     assert json.loads((tmp_path / "assets.extra" / "metadata.json").read_text(encoding="utf-8")) == before
 
 
-def test_a_configuration_may_say_nothing_of_data(finished_run, translator, tmp_path, monkeypatch):
-    config = json.loads((finished_run / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps({name: config[name] for name in ("model", "decode")}))
+def test_a_saved_translator_has_metadata_too(translator, tmp_path, monkeypatch):
+    translator.save(tmp_path)
     monkeypatch.setattr(metadata, "signatures", lambda _: {})
     monkeypatch.setattr(metadata, "operations", lambda _: [])
     metadata.write(tmp_path, tmp_path, translator, {})

@@ -1,47 +1,14 @@
 """The finished model is whole or absent. (What it consists of: test_trainer.py.)"""
 
-from pathlib import Path
 from types import SimpleNamespace
 
-import keras
-import numpy as np
 import pytest
 
-from keras_transformer import Transformer
 from keras_transformer.training import finish
-from keras_transformer.training.finish import best_of, save_model
+from keras_transformer.training.finish import best_of
 from keras_transformer.training.journal import rewrite_log
 from keras_transformer.training.validation import Verdict
 from keras_transformer.training.workdir import Workdir
-
-
-def test_a_saved_model_replaces_the_old_one_at_once(tmp_path):
-    path = tmp_path / "model.keras"
-    for seed in (1, 2):
-        keras.utils.set_random_seed(seed)
-        model = Transformer(31, d_model=8, d_ff=11, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-        save_model(model, path)
-        loaded = keras.saving.load_model(path)
-        for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
-
-
-def test_a_model_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = tmp_path / "model.keras"
-    model = Transformer(31, d_model=8, d_ff=11, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    save_model(model, path)
-    before = path.read_bytes()
-
-    def run_out(self, aside):
-        Path(aside).write_bytes(b"half of it")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Transformer, "save", run_out)
-    with pytest.raises(OSError, match="No space left"):
-        save_model(model, path)
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
 
 
 def test_without_a_test_set_there_is_no_report_of_one(tmp_path):
