@@ -111,3 +111,7 @@ def _on_interruption(handler):
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ extras = {
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "server": ["starlette>=0.40", "uvicorn>=0.30"],
 }
-tests = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "pyyaml>=6", "ruff>=0.6"]
+tests = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "pyyaml>=6", "sacremoses>=0.1", "ruff>=0.6"]
 
 package = Path("keras_transformer", "__init__.py")  # which setup must not import: it needs what is to be installed
 

@@ -12,15 +12,17 @@
 Precedence: dataclass default < preset < recipe < `--set section.field=value`.
 """
 
+import dataclasses
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.config import Config, ConfigError, DecodeConfig, TextSource
+from keras_transformer.config import Config, ConfigError, DecodeConfig, TextSource, did_you_mean
 from keras_transformer.presets import preset
 
+KEYS = ("preset", *(field.name for field in dataclasses.fields(Config)))
 CORPORA = ("train", "valid", "test")  # the fields of [data] that hold paths
 
 
@@ -31,6 +33,9 @@ def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Config:
     """The configuration of a recipe, as `read_recipe` gives it, with `changes`, as `parse_overrides` gives them."""
+    for key in (*recipe, *changes):
+        if key not in KEYS:
+            raise ConfigError(f"Unknown key `{key}` in Config.{did_you_mean(key, KEYS)}")
     name = changes.get("preset", recipe.get("preset", "base"))
     config = preset(name)
     for values in (recipe, absolute(changes, Path.cwd())):

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,6 +84,26 @@ def test_lines_that_do_not_fit_are_refused_before_anything_is_translated():
     translator = None  # it is not asked
     with pytest.raises(ValueError, match="2 sources, 2 references, 1 other"):
         evaluation.evaluate_translator(translator, ["a", "b"], ["c", "d"], other=["e"])
+
+
+def test_the_speed_is_that_of_the_translating_alone(monkeypatch):
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+
+    def taking(seconds, answer):
+        clock.now += seconds
+        return answer
+
+    translator = SimpleNamespace(
+        translate=lambda sources: taking(4.0, ["ein Hund", "zwei kleine Hunde", "ja"]),
+        tokenizers=SimpleNamespace(
+            source=None, target=SimpleNamespace(encode=lambda texts: taking(50.0, [text.split() for text in texts]))
+        ),
+        model=SimpleNamespace(count_params=lambda: 1234),
+        decode=SimpleNamespace(beam_width=4, alpha=0.6),
+    )
+    monkeypatch.setattr(evaluation, "time", clock)
+    found, _ = evaluation.evaluate_translator(translator, ["a", "b", "c"], ["x", "y", "z"], num_bootstrap=0)
+    assert found.about.sentences_per_second == 3 / 4 and found.about.tokens_per_second == 6 / 4
 
 
 def test_the_interval_is_as_wide_as_sacrebleus_and_so_is_its_signature(texts, monkeypatch):

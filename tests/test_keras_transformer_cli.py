@@ -14,6 +14,7 @@ import keras_transformer_cli
 ROOT = Path(__file__).parents[1]
 COMMANDS = {
     "keras-transformer": ["-c", "import sys, keras_transformer_cli; sys.exit(keras_transformer_cli.main())", "--help"],
+    "keras_transformer_cli.py": [str(ROOT / "keras_transformer_cli.py"), "--help"],
     "train_keras.py": [str(ROOT / "train_keras.py"), "--workdir", "nowhere"],
     "python -m keras_transformer": ["-m", "keras_transformer", "--help"],
     "export": ["-m", "export", "--workdir", "nowhere", "--to", "nowhere"],
@@ -112,3 +113,10 @@ def test_the_command_says_nothing_but_what_was_asked(closed):
     command = f"{sys.executable} -c 'import keras_transformer_cli; keras_transformer_cli.main()' score --help{closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60)
     assert done.stdout.startswith(b"usage: keras-transformer score") and done.stderr == b""
+
+
+def test_the_file_is_the_command_too(tmp_path):
+    command = [sys.executable, "keras_transformer_cli.py", "translate", "--workdir", tmp_path]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith("error: ")
+    assert "model.keras" in done.stderr

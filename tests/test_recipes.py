@@ -117,6 +117,10 @@ def test_a_path_given_with_set_is_relative_to_where_the_command_runs(write):
         ("[model]\nd_modle = 8\n", "Unknown key `d_modle` in ModelConfig. Did you mean `d_model`?"),
         ("[modle]\nd_model = 8\n", "Unknown key `modle` in Config. Did you mean `model`?"),
         ("d_model = 8\n", "Unknown key `d_model` in Config."),
+        (
+            'presett = "x"\n',
+            "Unknown key `presett` in Config. Did you mean `preset`? Known: data, decode, model, preset, train.",
+        ),
         ("model = 8\n", "`model` must be a ModelConfig. Received: model=8 (int)."),
         ("data = 8\n", "`data` must be a DataConfig. Received: data=8 (int)."),
         ('[model]\nd_model = "512"\n', "`d_model` must be an integer. Received: d_model='512' (str)."),

@@ -1,6 +1,7 @@
 """The options of training."""
 
 import argparse
+import re
 import shlex
 import shutil
 
@@ -10,6 +11,7 @@ from keras_transformer import ConfigError, preset
 from keras_transformer.commands import train
 from keras_transformer.commands.exit_codes import exit_code_of
 from keras_transformer.training.workdir import Workdir
+from keras_transformer.translator import Translator
 
 
 def options(*arguments):
@@ -73,7 +75,10 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     config = Workdir(workdir).load_config()
     train.deliver(workdir, config.replace(train={"export": True}))
     said = capsys.readouterr().out
-    assert said.count("      -> ") == 5 and str(workdir / "export" / "1") in said
+    shown = re.findall(r"^    (.+)\n      -> (.*)\n", said, re.MULTILINE)
+    texts, translations = zip(*shown, strict=True)
+    assert list(translations) == Translator.load(workdir).translate(texts) and len(set(translations)) > 1
+    assert said.count("      -> ") == len(set(texts)) == 5 and str(workdir / "export" / "1") in said
     assert (workdir / "export" / "1" / "saved_model.pb").exists()
     train.deliver(workdir, config.replace(train={"export": True}))
     assert "      -> " not in capsys.readouterr().out

@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
+from keras_transformer import progress
 from keras_transformer.__main__ import main
 from keras_transformer.commands import translate
 from keras_transformer.translator import Translator
@@ -79,6 +83,20 @@ def test_long_lists_are_made_of_fewer_lines_at_once(finished_run, tmp_path, monk
     (tmp_path / "in").write_text("a\n" * 5)
     assert run(finished_run, "--input", tmp_path / "in", "--output", tmp_path / "out", "--nbest", 3) == 0
     assert together == [2, 2, 1] and (tmp_path / "out").read_text().count("\n") == 5
+
+
+def test_a_long_input_has_a_bar_on_standard_error_and_translations_alone_on_standard_output(
+    finished_run, translator, tmp_path, monkeypatch, capsysbinary
+):
+    lines, source = [f"Anna sees {n} dogs." for n in range(5)], tmp_path / "in.txt"
+    source.write_text("".join(f"{line}\n" for line in lines))
+    seconds = count(0.0, 7.0)  # of every look at the clock; a log has a line every 10
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    assert run(finished_run, "--input", source, "--buffer-lines", 2) == 0
+    out, err = capsysbinary.readouterr()
+    assert out.decode() == "".join(f"{line}\n" for line in translator.translate(lines))
+    shown = re.findall(r"^Translating \[(=+) *\] (\d) lines, [\d.]+/s$", err.decode(), re.MULTILINE)
+    assert [(len(bar), done) for bar, done in shown] == [(24, "4"), (30, "5")]
 
 
 def test_the_search_can_be_changed(finished_run, tmp_path, capsysbinary):

@@ -233,7 +233,6 @@ def test_wrong_calls_are_refused_in_one_line_and_leave_nothing(tmp_path, capsys)
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_tokenised_text_is_that_of_the_dataset(language, shared_data, tmp_path):
-    pytest.importorskip("sacremoses")
     script = runpy.run_path(str(ROOT / "examples/multi30k_en_fr/tokenise.py"))
     script["main"].__globals__["SPLITS"] = ("valid", "test2016")
     script["main"](["--from", str(shared_data / "multi30k"), "--to", str(tmp_path), "--languages", language])
