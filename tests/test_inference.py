@@ -10,19 +10,23 @@ from keras_transformer import Transformer, inference
 from keras_transformer.config import DecodeConfig
 from keras_transformer.fast_products import keep_panels
 from keras_transformer.layers import products
+from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.products import by_graph_panels
 
 SIZES = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 2}
-VOCAB_SIZE = 31
+VOCAB_SIZE, EOS = 31, 3
 DECODE = DecodeConfig(beam_width=3, extra_length=5)
 
 
 @pytest.fixture(scope="module")
 def model():
-    model = Transformer(VOCAB_SIZE, **SIZES)
+    """Ends sentences at once, later, and not before the limit: see the first test."""
+    model = Transformer(VOCAB_SIZE, tied_embeddings="none", **SIZES)
     rng = np.random.default_rng(7)
     for weight in model.trainable_variables:  # larger than at the start, so that hypotheses differ
         weight.assign(rng.normal(0, 0.7, weight.shape))
+    eos, shift = model.output_embedding.embeddings[EOS], model.decoder[-1].feed_forward_norm.layer_norm.beta
+    shift.assign(shift + 2 * eos / tf.norm(eos))  # makes eos likelier everywhere
     return model
 
 
@@ -42,21 +46,59 @@ def rows(hypotheses):
     return [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
 
 
+def test_the_sentences_of_these_tests_end_at_once_later_and_at_the_limit(model, source_ids):
+    found = rows(inference.search(model, source_ids, DECODE))
+    assert [len(ids) for ids in found] == [7, 8, 1, 10, 0]
+    assert [ids[-1:] == [EOS] for ids in found] == [True, False, True, False, False]
+
+
 def test_the_log_probabilities_of_a_search_are_those_of_teacher_forcing(model, source_ids):
     found = inference.search(model, source_ids, DECODE, num_hypotheses=3)
     for place in range(3):
         exists = found.lengths[:, place] > 0
         again = tf.reduce_sum(inference.token_log_probs(model, source_ids, found.ids[:, place]), axis=1)
         np.testing.assert_allclose(again[exists], found.log_probs[:, place][exists], atol=1e-4)
-    assert (np.diff(found.scores[:-1].numpy(), axis=1) <= 0).all()
-    for ids in found.ids[:-1].numpy():
-        assert len({tuple(row) for row in ids}) == 3  # distinct
+    scores = found.scores.numpy()
+    assert (scores[:, :-1] >= scores[:, 1:]).all()
+    for ids, lengths in zip(found.ids[:2].numpy(), found.lengths[:2].numpy(), strict=True):
+        assert lengths.min() > 0 and len({tuple(row) for row in ids}) == 3  # distinct
+
+
+def test_the_memory_is_projected_once_a_search(model, source_ids, monkeypatch):
+    projected, project = [], MultiHeadAttention.project
+
+    def note(layer, *args):
+        projected.append(layer)
+        return project(layer, *args)
+
+    monkeypatch.setattr(MultiHeadAttention, "project", note)
+    inference.search(model, source_ids, DECODE)
+    for block in model.decoder:
+        assert projected.count(block.cross_attention) == 1 < 3 < projected.count(block.self_attention)
 
 
 def test_a_sample_scores_as_teacher_forcing_says_whatever_the_temperature(model, source_ids):
     found = inference.sample(model, source_ids, DECODE, seeds=tf.range(5), temperature=tf.linspace(0.0, 2.0, 5))
     again = tf.reduce_sum(inference.token_log_probs(model, source_ids, found.ids[:, 0]), axis=1)
     np.testing.assert_allclose(again, found.log_probs[:, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.5, 1.0), (2.0, 1.0), (1.0, 0.6)])
+def test_pieces_are_drawn_as_temperature_and_top_p_say(model, source_ids, temperature, top_p):
+    num_draws, bos = 1000, tf.constant([[2]])
+    decode = DECODE.replace(top_p=top_p, extra_length=1)
+    found = inference.sample(
+        model, tf.repeat(source_ids[1:2, :3], num_draws, 0), decode, seeds=tf.range(num_draws), temperature=temperature
+    )
+    drawn = np.bincount(found.ids[:, 0, 0].numpy(), minlength=VOCAB_SIZE) / num_draws
+    logits = model((source_ids[1:2, :3], bos))[0, 0].numpy() / temperature
+    logits[[0, 2]] = -np.inf  # padding and the beginning of a sentence are never drawn
+    expected = np.exp(logits - logits.max())
+    expected /= expected.sum()
+    order = np.argsort(-expected)
+    kept = order[: 1 + np.searchsorted(np.cumsum(expected[order]), top_p)]
+    expected = np.where(np.isin(np.arange(VOCAB_SIZE), kept), expected, 0.0)
+    np.testing.assert_allclose(drawn, expected / expected.sum(), atol=0.05)  # three deviations
 
 
 def test_a_sample_without_temperature_is_a_beam_of_one(model, source_ids):

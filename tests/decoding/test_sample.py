@@ -43,6 +43,24 @@ def test_greedy_search_takes_the_likeliest_id_each_time(no_repeat_ngram):
         assert_same(read(found, row), plain_beam_search(WORLD, demand, beam_width=1, **rules))
 
 
+@pytest.mark.parametrize("choose", [greedy, sampler(tf.range(5))])
+def test_it_ends_when_all_sentences_are_done(choose):
+    world = World(7, seed=2)
+    world.table[:, EOS] += 0.5
+    steps = []
+
+    def step(ids, index, state):
+        steps.append(int(index))
+        return world.step(ids, index, state)
+
+    limits, sentences = tf.constant([50, 3, 50, 50, 0]), list(range(5))
+    found = generate(
+        step, world.start(sentences, 1), choose, Constraints(limits), SearchSettings(**SPECIAL, alpha=0.0), 50
+    )
+    assert steps == list(range(max(found.lengths[:, 0].numpy())))
+    assert 2 < len(steps) < 50
+
+
 def test_of_equally_likely_ids_the_lowest_is_taken():
     assert greedy(tf.constant([[-np.inf, 1.0, 3.0, 3.0]]), 0).numpy().tolist() == [2]
 

@@ -1,6 +1,7 @@
 """A stock server can load the export: its loader and its session in C++, without Python's TensorFlow, without XLA."""
 
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def run(folder, requests):
     asked = json.dumps({"signatures": contents.signatures(folder), "requests": requests})
     command = [sys.executable, SCRIPT, folder, *libraries()]
     done = subprocess.run([*map(str, command)], input=asked, capture_output=True, text=True)
-    if done.returncode == MISSING:
+    if done.returncode == MISSING and (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip(f"this build of TensorFlow cannot be used from C: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

@@ -48,6 +48,14 @@ def test_there_is_a_signature_for_everything(signatures):
     }  # fmt: skip
 
 
+def test_the_sentences_of_these_tests_end_early_late_and_at_the_limit(translator):
+    """So that what is compared below is more than a search that always runs to its limit."""
+    found = [best for best, *_ in translator.translate_nbest(SENTENCES, 1)]
+    ended = [len(best.pieces) for best in found if best.pieces[-1] == "</s>"]
+    assert 2 <= len(ended) < len(SENTENCES) and max(ended) > 2 * min(ended)
+    assert len({best.text for best in found}) == len(SENTENCES)
+
+
 def test_the_translations_are_those_of_the_translator(signatures, translator):
     texts = [*SENTENCES, "", " \u00a0\x1c\x85\u2028", "\u200b", "\uff21 ﬁ e\u0301"]
     answer = signatures["serving_default"](text=strings(texts))
@@ -62,8 +70,9 @@ def test_the_best_translations_are_those_of_the_translator(signatures, translato
     for texts, scores, expected in zip(
         answer["translations"], answer["scores"], translator.translate_nbest(SENTENCES, width), strict=False
     ):
-        assert decoded(texts) == [hypothesis.text for hypothesis in expected]
-        np.testing.assert_allclose(scores, [hypothesis.score for hypothesis in expected], atol=1e-4)
+        assert decoded(texts) == [hypothesis.text for hypothesis in expected] + [""] * (width - len(expected))
+        np.testing.assert_allclose(scores[: len(expected)], [hypothesis.score for hypothesis in expected], atol=1e-4)
+        assert (scores[len(expected) :] == tf.float32.min).all()
     assert decoded(answer["translations"][-1]) == [""] * width
     assert answer["scores"][-1].tolist() == [0.0] + [tf.float32.min] * (width - 1)  # finite: JSON has no infinity
 
@@ -171,6 +180,29 @@ def test_no_string_is_an_error_and_none_changes_its_neighbours(signatures):
     assert answer["translation"][:3].tolist()[::2] == [b"", b""] and answer["score"][0] == answer["score"][2] == 0
     scored = signatures["score"](source=strings(mixed[:20]), target=strings(mixed[19::-1]))
     assert np.isfinite(scored["log_prob"]).all()
+
+
+@pytest.mark.parametrize("name", ["translate_nbest", "translate_prefix", "sample", "score", "align"])
+def test_no_string_is_an_error_for_any_signature(signatures, name):
+    def ask(texts):
+        others = {
+            "translate_prefix": {"prefix": strings(texts[::-1])},
+            "sample": {"temperature": tf.ones(len(texts)), "seed": tf.ones(len(texts), tf.int64)},
+        }
+        if name in ("score", "align"):
+            return signatures[name](source=strings(texts), target=strings(texts[::-1]))
+        return signatures[name](text=strings(texts), **others.get(name, {}))
+
+    hostile = [text[:50] for text in HOSTILE]  # what is long is cut: test_what_is_too_long_is_cut_...
+    together, alone = ask([SENTENCES[0], *hostile, SENTENCES[1]]), ask([SENTENCES[0], SENTENCES[1]])
+    for key, values in together.items():
+        if values.dtype == object:
+            assert [text.decode() for text in values.ravel()]  # all of it is UTF-8
+        else:
+            assert np.isfinite(values).all()
+            rows, expected = values[[0, -1]], alone[key]
+            cut = tuple(slice(size) for size in expected.shape)
+            np.testing.assert_allclose(rows[cut], expected, atol=1e-4)
 
 
 bad_bytes = st.one_of(st.binary(max_size=60), st.sampled_from(HOSTILE[:9]))
@@ -301,7 +333,15 @@ def test_every_weight_is_stored_once_and_nothing_else(exported, translator):
     stored = sorted(shape for name, shape in variables if not name.startswith("_CHECKPOINTABLE"))
     assert stored == sorted(list(weight.shape) for weight in translator.model.weights)  # so no optimizer
     size = sum(path.stat().st_size for path in (exported / "variables").glob("*.data-*"))
-    assert size <= 1.02 * 4 * translator.model.count_params() + len(translator.tokenizers.source.model_bytes)
+    weights = 4 * translator.model.count_params()
+    assert weights <= size <= 1.02 * weights + len(translator.tokenizers.source.model_bytes)
+    graph = SavedModel.FromString((exported / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    values = [node.attr["value"].tensor for node in nodes if node.op == "Const"]
+    constants = [value.ByteSize() for value in values if tf.as_dtype(value.dtype).is_floating]
+    smallest = min(weight.nbytes for weight in map(np.asarray, translator.model.weights) if weight.ndim == 2)
+    assert len(constants) > 100 and max(constants) < smallest  # so no weight is in the graph
+    assert [node.op for node in graph.node].count("SentencepieceOp") == 1
 
 
 def test_the_metadata_says_what_it_is(exported, translator):

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from export.versions import LONGEST, ExportError, free_version, publish, remove_stale, versions
+from keras_transformer import files
 
 
 def names(folder):
@@ -60,6 +61,22 @@ def test_a_version_appears_when_all_of_it_is_written(tmp_path):
     assert seen == [f".writing-4-{os.getpid()}-{platform.node()}"]  # no integer: a server does not see it
     assert path == tmp_path / "4" and names(tmp_path) == ["4"]
     assert (path / "variables" / "variables.index").read_text(encoding="utf-8") == "7"
+
+
+def test_a_version_appears_when_all_of_it_is_on_the_disk(tmp_path, monkeypatch):
+    done = []
+    sync, rename = files.sync, os.rename
+
+    def note(name, function):
+        return lambda path, *to: (done.append((name, path)), function(path, *to))
+
+    monkeypatch.setattr(files, "sync", note("sync", sync))
+    monkeypatch.setattr(os, "rename", note("rename", rename))
+    publish(tmp_path, 4, fill)
+    writing = tmp_path / f".writing-4-{os.getpid()}-{platform.node()}"
+    parts = {writing, writing / "variables", writing / "variables" / "variables.index"}
+    assert {path for _, path in done[:3]} == parts and {name for name, _ in done[:3]} == {"sync"}
+    assert done[3:] == [("rename", writing), ("sync", tmp_path)]
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, ExportError, OSError])

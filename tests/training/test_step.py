@@ -60,6 +60,8 @@ def test_replicas_and_micro_batches_make_the_update_of_one_large_batch(one_large
     for ours, theirs in zip(logs, one_large_batch[1], strict=True):
         assert ours["tokens"] == theirs["tokens"]
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+        # Adam and clipping would hide a factor on all gradients.
+        assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-5)
 
 
 def test_replicas_make_the_same_update_of_muon():
@@ -195,8 +197,21 @@ def test_warming_up_changes_nothing():
     model = Transformer(53, dropout=0.3, **SMALL)
     trainee = Trainee(model, TrainConfig(warmup_steps=400, xla=False))
     trainee.warm_up([(8, 7, 5), (8, 3, 2)])
+    assert trainee._passes[0].experimental_get_tracing_count() == 1
     trainee.fit(dataset(batches), steps_per_epoch=2, epochs=1, shuffle=False, verbose=0)
     assert distance(expected, [v.numpy() for v in model.trainable_variables]) == 0.0
+
+
+def test_warming_up_runs_a_batch_of_every_shape_the_largest_first(monkeypatch):
+    ran = []
+
+    def run_sums(trainee, batch):
+        ran.append((*batch.inputs.source_ids.shape, batch.labels.shape[1]))
+
+    monkeypatch.setattr(Trainee, "_run_sums", run_sums)
+    trainee = Trainee(Transformer(53, **SMALL), TrainConfig(xla=False))
+    trainee.warm_up([(8, 3, 2), (8, 7, 5), (4, 9, 11)])
+    assert ran == [(8, 7, 5), (4, 9, 11), (8, 3, 2)]
 
 
 def test_the_whole_batch_reaches_the_replicas_row_by_row():
