@@ -4,10 +4,12 @@
 """
 
 import functools
+import shutil
 
 import numpy as np
 
-from keras_transformer import Transformer
+from keras_transformer import Transformer, Translator
+from keras_transformer.tokenizer import EOS_ID
 
 B, S, T = 3, 11, 7  # batch, source length, target length
 W = 5  # beam width
@@ -80,3 +82,21 @@ SOURCE_LENGTHS, TARGET_LENGTHS = (11, 7, 2), (5, 7, 3)
 def padded_pairs():
     """source_ids (B, S) and target_ids (B, T), with padding on both sides."""
     return sentences(SOURCE_LENGTHS, S), sentences(TARGET_LENGTHS, T, first=BOS, seed=11)
+
+
+def ending_run(run, folder):
+    """A copy of the finished run with a model that ends sentences early, late and at the limit. -> the folder
+
+    The tests' own run of 14 steps never ends a sentence, and a search that always runs to its limit proves little.
+    """
+    shutil.copytree(run, folder)
+    sizes = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=32, num_heads=2, tied_embeddings="none")
+    model, rng = Transformer(Translator.load(run).model.vocab_size, **sizes), np.random.default_rng(10)
+    for weight in model.trainable_variables:
+        if len(weight.shape) == 2:
+            scale = 1 if "embedding" in weight.path else 4 / weight.shape[0] ** 0.5
+            weight.assign(rng.normal(0, scale, weight.shape))
+    eos, shift = model.output_embedding.embeddings[EOS_ID], model.decoder[-1].feed_forward_norm.layer_norm.beta
+    shift.assign(eos / np.linalg.norm(eos))  # makes eos likelier everywhere
+    model.save(folder / "model.keras")
+    return folder

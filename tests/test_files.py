@@ -52,6 +52,25 @@ def test_a_file_is_the_old_one_until_all_of_the_new_one_is_written(tmp_path, err
     assert path.read_bytes() == b"new" and [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_block_is_left(tmp_path, monkeypatch):
+    fsync, replace, events = os.fsync, os.replace, []
+
+    def flushed(descriptor):
+        fsync(descriptor)
+        events.append(os.fstat(descriptor).st_ino)
+
+    def renamed(old, new):
+        replace(old, new)
+        events.append("renamed")
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    with replacing(tmp_path / "a") as aside:
+        aside.write_bytes(b"new")
+        assert events == []
+    assert events == [(tmp_path / "a").stat().st_ino, "renamed", tmp_path.stat().st_ino]
+
+
 def test_an_error_of_writing_names_the_file(tmp_path):
     with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'a'}'"), replacing(tmp_path / "a"):
         raise OSError(errno.ENOSPC, "No space left on device")

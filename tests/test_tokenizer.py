@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,6 +136,21 @@ class TestText:
 
     def test_a_lone_surrogate_counts_as_the_replacement_character(self, both):
         assert both[0].encode(["a\ud800b", "c"]) == both[0].encode(["a\ufffdb", "c"])
+
+    def test_many_texts_are_encoded_by_several_threads_to_the_same_ids(self, trained, monkeypatch):
+        tokenizer, encode, threads = trained["bpe"], sentencepiece.SentencePieceProcessor.encode, []
+
+        def recorded(processor, texts, **options):
+            threads.append(options["num_threads"])
+            return encode(processor, texts, **options)
+
+        alone = [tokenizer.encode([text])[0] for text in SENTENCES]
+        monkeypatch.setattr(sentencepiece.SentencePieceProcessor, "encode", recorded)
+        texts, ids = (list(itertools.islice(itertools.cycle(items), 1000)) for items in (SENTENCES, alone))
+        for cores in (3, None):
+            monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+            assert tokenizer.encode(texts) == ids and tokenizer.encode(texts[:1]) == ids[:1]
+        assert threads == [3, 1, 1, 1]
 
     def test_decoding_stops_at_the_end_of_sentence_and_skips_padding(self, trained):
         tokenizer = trained["bpe"]

@@ -11,8 +11,14 @@ from keras_transformer.config import DecodeConfig
 from keras_transformer.layers import kept_panels, products
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.translator import Translator, batches_by_length, pad
+from tests.small import ending_run
 
 TEXTS = ["Anna sleeps.", "", "The old man wants to read the book because it is good.", "   ", "Tom!", "x" * 300]
+
+
+@pytest.fixture(scope="module")
+def finished_run(finished_run, tmp_path_factory):
+    return ending_run(finished_run, tmp_path_factory.mktemp("ending") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +270,7 @@ def test_the_search_is_the_same_with_xla_and_without(finished_run):
     plain, compiled = (Translator(loaded.model, loaded.tokenizers, loaded.decode, xla=xla) for xla in (False, True))
     for a, b in zip(plain.translate_nbest(texts, 3), compiled.translate_nbest(texts, 3), strict=True):
         assert [one.text for one in a] == [one.text for one in b]
-        np.testing.assert_allclose([one.score for one in a], [one.score for one in b], atol=1e-4)
+        np.testing.assert_allclose([one.score for one in a], [one.score for one in b], rtol=1e-4)
 
 
 @pytest.mark.parametrize("xla", [False, True])

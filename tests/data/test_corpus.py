@@ -1,4 +1,5 @@
 import errno
+import itertools
 import json
 import os
 from itertools import chain
@@ -9,8 +10,12 @@ import pytest
 from keras_transformer.config import DataConfig
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.data.cleaning import Cleaning
+from keras_transformer.data.columns import ColumnWriter
 from keras_transformer.data.corpus import Corpus, build_corpus, chunks, ids_dtype
 from keras_transformer.data.sources import DataError
+from keras_transformer.tokenizer import Tokenizer
+
+ENCODE, APPEND = Tokenizer.encode, ColumnWriter.append
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,31 @@ class TestStore:
         assert [len(part) for part in parts] == [5, 5, 3, 1]
         assert list(chain.from_iterable(parts)) == pairs
         assert list(chunks([])) == []
+
+    def test_a_chunk_is_tokenised_and_written_before_the_next_one_is_read(self, build, pairs, monkeypatch):
+        monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 5)
+        read, read_when_tokenised, read_when_written = [], [], []
+
+        def encode(tokenizer, texts):
+            read_when_tokenised.append(len(read))
+            return ENCODE(tokenizer, texts)
+
+        def append(writer, sequences):
+            read_when_written.append(len(read))
+            return APPEND(writer, sequences)
+
+        monkeypatch.setattr(Tokenizer, "encode", encode)
+        monkeypatch.setattr(ColumnWriter, "append", append)
+        build(read.append(pair) or pair for pair in pairs[:12])
+        assert read_when_tokenised == read_when_written == [5, 5, 10, 10, 12, 12]  # for source and target
+
+    def test_its_progress_is_shown(self, pairs, tokenizers, tmp_path, monkeypatch, capsys):
+        seconds = itertools.count()
+        monkeypatch.setattr("keras_transformer.progress.time.monotonic", lambda: float(next(seconds)))
+        build_corpus(tmp_path / "train", iter(pairs[:30]), tokenizers, Cleaning(DataConfig()), key="k", total=30)
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) > 1 and all(line.startswith("Tokenising train [==") for line in lines)
+        assert lines[-1].startswith(f"Tokenising train [{'=' * 30}] 30 pairs, ")
 
     def test_ids_take_two_bytes_where_the_vocabulary_allows(self):
         class Size:

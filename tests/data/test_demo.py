@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,15 @@ def test_an_unknown_split_is_refused_at_once():
 def test_no_sentence_comes_twice_and_translation_is_a_function_both_ways(pairs):
     assert len({english for english, _ in pairs}) == len(pairs)
     assert len({german for _, german in pairs}) == len(pairs)
+
+
+def test_the_grammar_has_millions_of_sentences():
+    """One that comes x times on average is drawn never, once or twice with e^-x, x e^-x and x^2/2 e^-x. So, by Cauchy
+    and Schwarz, at least once^2 / (2 twice) of all sentences were not drawn (Chao's bound)."""
+    grammar = demo.Grammar(seed=7)
+    drawn = Counter(grammar.sentence()[0] for _ in range(150_000))
+    once, twice = (list(drawn.values()).count(times) for times in (1, 2))
+    assert len(drawn) + once**2 / (2 * twice) > 2_000_000
 
 
 def test_sentences_are_clean_text(pairs):

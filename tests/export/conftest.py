@@ -3,30 +3,17 @@
 import os
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from export import export_saved_model, saved_model
-from keras_transformer import Transformer
-from keras_transformer.tokenizer import EOS_ID
 from keras_transformer.translator import Translator
+from tests.small import ending_run
 
 
 @pytest.fixture(scope="session")
 def finished_run(finished_run, tmp_path_factory):
-    """The run with a model that ends sentences early, late and at the limit. Its own, of 14 steps, never ends one."""
-    run = shutil.copytree(finished_run, tmp_path_factory.mktemp("finished") / "run")
-    sizes = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=32, num_heads=2, tied_embeddings="none")
-    model, rng = Transformer(Translator.load(run).model.vocab_size, **sizes), np.random.default_rng(10)
-    for weight in model.trainable_variables:
-        if len(weight.shape) == 2:
-            scale = 1 if "embedding" in weight.path else 4 / weight.shape[0] ** 0.5
-            weight.assign(rng.normal(0, scale, weight.shape))
-    eos, shift = model.output_embedding.embeddings[EOS_ID], model.decoder[-1].feed_forward_norm.layer_norm.beta
-    shift.assign(eos / tf.norm(eos))  # makes eos likelier everywhere
-    model.save(run / "model.keras")
-    return run
+    return ending_run(finished_run, tmp_path_factory.mktemp("ending") / "run")
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def test_sigkill_at_a_checkpoint_being_written_loses_nothing(uninterrupted, tmp_
     assert_same(outcome(workdir), outcome(uninterrupted))
 
 
-def test_a_second_run_and_a_changed_configuration_are_refused(uninterrupted):
+def test_a_changed_configuration_is_refused_and_no_file_is_touched(uninterrupted):
     before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.name != "lock"}
     code, said = finish(uninterrupted, **{"model.d_ff": 64})
     assert code == 1 and "model.d_ff: 32 -> 64" in said

@@ -38,6 +38,20 @@ def test_it_equals_the_layer_of_keras(name, shape, dtype):
     np.testing.assert_allclose(*(np.asarray(tf.cast(y, "float64")) for y in outputs), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_normalisation_in_bfloat16_computes_in_float32_and_rounds_once(training):
+    random = np.random.default_rng(3)
+    x = tf.cast(random.normal(2.0, 3.0, (7, 3, 31)), "bfloat16")
+    values, outputs = random.normal(1.0, 0.1, (2, 31)), []
+    for dtype in ("mixed_bfloat16", "float32"):
+        layer = LayerNormalization(epsilon=1e-6, dtype=dtype)
+        layer.build(x.shape)
+        layer.set_weights(values)
+        outputs.append(layer(tf.cast(x, layer.compute_dtype), training=training))
+    assert [y.dtype.name for y in outputs] == ["bfloat16", "float32"]
+    np.testing.assert_array_equal(*(np.asarray(tf.cast(tf.cast(y, "bfloat16"), "float32")) for y in outputs))
+
+
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
 @pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5), (2, 3, 9)])

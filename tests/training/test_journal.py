@@ -3,8 +3,10 @@
 import json
 import math
 import sys
+from types import SimpleNamespace
 
 import pytest
+import tensorflow as tf
 
 from keras_transformer.training.journal import Journal, duration, perplexity, read_log
 
@@ -89,9 +91,40 @@ def test_only_the_chief_writes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorboard_gets_a_file_of_events(tmp_path):
-    write(Journal(tmp_path, 9), range(1, 4))
-    assert list((tmp_path / "tensorboard").glob("events*"))
+def test_tensorboard_shows_the_figures_of_the_log(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    journal = Journal(tmp_path, 9)
+    write(journal, range(1, 7))
+    journal.write({"kind": "valid", "step": 6, "bleu": 7.5, "samples": ["text"]})
+    journal._tensorboard.flush()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    tags = {tag: events.Tensors(tag) for tag in events.Tags()["tensors"]}
+    shown = {(tag, event.step): tf.make_ndarray(event.tensor_proto) for tag in tags for event in tags[tag]}
+    assert shown["train/loss", 3] == 60 / 15 and shown["train/loss", 6] == 150 / 24 and shown["valid/bleu", 6] == 7.5
+    logged = {
+        (f"{record['kind']}/{name}", record["step"]): value
+        for record in read_log(tmp_path / "log.jsonl")
+        for name, value in record.items()
+        if name not in ("kind", "step", "samples")
+    }
+    assert shown == pytest.approx(logged)
+
+
+def test_the_progress_line_tells_the_figures_the_speed_and_the_time_left(tmp_path, monkeypatch, capsys):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("keras_transformer.training.journal.time.monotonic", lambda: clock.now)
+    journal, figures = Journal(tmp_path, 100), {"loss": 15e3, "nll": 3e3 * math.log(7), "tokens": 3e3, "skipped": 0.0}
+    for step in range(1, 51):
+        journal.add(step, figures, 0.0025)
+    clock.now += 51  # seconds, and as many steps
+    journal.add(51, figures, 0.0025)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.split()[:2] == ["step", "1/100"] and first.endswith("  ? left")
+    assert last.split("  ") == [
+        "step", "", " 51/100", " 51%", "loss 5.000", "perplexity 7.00", "learning rate 2.5e-03",
+        "3,000 target tokens/s", "0:49 left",
+    ]  # fmt: skip
 
 
 def test_durations_and_perplexities_read_well():

@@ -37,6 +37,17 @@ def test_a_name_becomes_its_strategy(name, replicas):
     assert is_same(strategy, 0.1)
 
 
+@pytest.mark.parametrize("found", [0, 1, 2])
+def test_auto_takes_every_gpu_where_there_are_several(monkeypatch, found):
+    cpus = tf.config.list_logical_devices("CPU")
+    listed = {"CPU": cpus, "GPU": (GPUS or cpus)[:found]}
+    monkeypatch.setattr(tf.config, "list_logical_devices", listed.get)
+    strategy = make_strategy("auto")
+    assert isinstance(strategy, tf.distribute.MirroredStrategy) == (found == 2)
+    assert strategy.num_replicas_in_sync == max(found, 1)
+    assert describe(strategy) == ("CPU", "GPU", "GPU, 2 replicas")[found]
+
+
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
 def test_every_row_of_every_batch_reaches_one_replica_in_order(name):
     batches, strategy = random_batches(3), make_strategy(name)

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 from fnmatch import fnmatch
+from posixpath import dirname, join
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_transformer import ConfigError, load_recipe
 from keras_transformer.data.sources import DataError
 from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays, write_arrays
 from keras_transformer.training.journal import read_log
+from keras_transformer.training.step import Trainee
 from keras_transformer.training.trainer import Run, evenly, load_origin, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
@@ -31,12 +34,22 @@ def configuration(**changes):
 def test_a_finished_run_holds_what_the_readme_says(finished_run):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = re.search(r"^A workdir holds:\n\n(.*?)\n\n", readme, re.DOTALL | re.MULTILINE)[1]
-    cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
-    patterns = {name.split("/")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-    files = {path.name for path in finished_run.iterdir()}
-    assert not [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)]
-    missing = {pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in files)}
-    assert missing == {"*.partial", "*.partial.keras", "export"}  # this run does not export
+    patterns = set()
+    for names, meaning in re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE):
+        names, others = re.findall(r"`([^`]+)`", names), re.findall(r"`(\w+\.(?:npz|model))`", meaning)
+        patterns |= {*names, *(join(dirname(names[0]), name) for name in others)}
+
+    def stands_for(pattern, file):
+        is_folder = pattern.endswith("/")
+        return fnmatch(file, pattern + "*" * is_folder) and (is_folder or file.count("/") == pattern.count("/"))
+
+    files = [path.relative_to(finished_run).as_posix() for path in finished_run.rglob("*") if path.is_file()]
+    assert not [file for file in files if not any(stands_for(pattern, file) for pattern in patterns)]
+    missing = {pattern for pattern in patterns if not any(stands_for(pattern, file) for file in files)}
+    assert missing == {
+        "*.partial", "*.partial.keras", "checkpoints/interrupted.npz", "data/held_out.*", "export/1/",
+        "source.model", "target.model",
+    }  # fmt: skip  # a run that was not interrupted, has one vocabulary and a validation set, and does not export
     records = read_log(finished_run / "log.jsonl")
     assert [r["step"] for r in records if r["kind"] == "valid"] == [7, 14]
     assert [r["step"] for r in records if r["kind"] == "train"] == [5, 10, 14]
@@ -120,6 +133,47 @@ def test_languages_can_have_a_vocabulary_each(tmp_path):
         load_origin(tmp_path, config.replace(data=dict(reverse=True)))
     with pytest.raises(ConfigError, match="one vocabulary for both"):
         configuration(**{"data.shared_vocab": "false"})
+
+
+class Trained(Exception):  # noqa: N818
+    """Instead of training."""
+
+
+@pytest.fixture
+def untrained(tmp_path, monkeypatch):
+    """A run, and what it does with its trainee: the shapes that it warms up, and what it fits."""
+    calls = []
+
+    def fit(trainee, batches, **options):
+        calls.append("fit")
+        raise Trained
+
+    monkeypatch.setattr(Trainee, "warm_up", lambda trainee, shapes: calls.append(shapes))
+    monkeypatch.setattr(Trainee, "fit", fit)
+    run = Run(configuration(**{"train.xla": "true"}), Workdir(tmp_path))
+    yield run, calls
+    run.workdir.unlock()
+
+
+def test_a_batch_of_every_shape_is_run_before_the_first_step(untrained, capsys):
+    run, calls = untrained
+    with pytest.raises(Trained):
+        run.train(lambda: None)
+    assert calls == [run.plan.shapes, "fit"] and len(run.plan.shapes) > 1
+    assert f"{len(run.plan.shapes)} shapes of batches, each compiled by XLA once: 0:0" in capsys.readouterr().out
+
+
+def test_a_batch_that_does_not_fit_into_memory_ends_the_run_before_the_first_step(untrained, monkeypatch):
+    def run_out(trainee, shapes):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(Trainee, "warm_up", run_out)
+    run, calls = untrained
+    rows, *lengths = max(run.plan.shapes, key=lambda shape: shape[0] * max(shape[1:]))
+    batch = f"{rows} rows, {lengths[0]} x {lengths[1]} pieces"
+    with pytest.raises(MemoryError, match=f"A batch of {batch}, does not fit .*Lower train.tokens_per_batch"):
+        run.train(lambda: None)
+    assert calls == []
 
 
 def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
