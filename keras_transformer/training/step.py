@@ -122,7 +122,13 @@ class Trainee(keras.Model):
         before = [v.numpy() for v in seeds]
         replicas = self.distribute_strategy.num_replicas_in_sync
         for rows, source_length, target_length in sorted(shapes, key=lambda shape: -shape[0] * (shape[1] + shape[2])):
-            self._run_sums(empty_batch(rows // replicas, source_length, target_length))
+            try:
+                self._run_sums(empty_batch(rows // replicas, source_length, target_length))
+            except tf.errors.ResourceExhaustedError as error:
+                raise MemoryError(
+                    f"A batch of {rows} rows, {source_length} x {target_length} pieces, does not fit into memory. "
+                    "Lower train.tokens_per_batch, or raise train.accumulation."
+                ) from error
         for variable, value in zip(seeds, before, strict=True):
             variable.assign(value)
 

@@ -6,7 +6,6 @@ from functools import partial
 from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
@@ -100,14 +99,7 @@ class Run:
     def warm_up(self):
         """Runs a batch of every shape before the long run: what does not fit into memory fails in the first minute."""
         began = time.monotonic()
-        try:
-            self.trainee.warm_up(self.plan.shapes)
-        except tf.errors.ResourceExhaustedError as error:
-            rows, source_length, target_length = max(self.plan.shapes, key=lambda s: s[0] * max(s[1:]))
-            raise MemoryError(
-                f"A batch of {rows} rows, {source_length} x {target_length} pieces, does not fit into memory. Lower "
-                "train.tokens_per_batch, or raise train.accumulation."
-            ) from error
+        self.trainee.warm_up(self.plan.shapes)
         how = "compiled by XLA" if self.config.train.xla else "run without XLA"
         shapes = "One shape" if len(self.plan.shapes) == 1 else f"{len(self.plan.shapes)} shapes"
         self.report(f"{shapes} of batches, each {how} once: {duration(time.monotonic() - began)}")
