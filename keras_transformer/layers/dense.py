@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import on_every_row, trained_product
-from keras_transformer.layers.products import plain_product, product, summed_product
+from keras_transformer.layers.gradients import on_every_row
+from keras_transformer.layers.products import product, summed_product
 from keras_transformer.xla import by_xla_on_cpu
 
 
@@ -23,7 +23,7 @@ class Dense(keras.layers.Dense):
     def call(self, x, training=False):
         """(..., D) -> (..., units)"""
         rows, trained_by_xla = tf.reshape(x, (-1, x.shape[-1])), training and by_xla_on_cpu()
-        y = product(self, rows, self.cast_kernel(), otherwise=trained_product if trained_by_xla else plain_product)
+        y = product(self, rows, self.cast_kernel())
         if self.bias is not None:
             bias = ops.convert_to_tensor(self.bias)
             y = y + on_every_row(bias, y) if trained_by_xla else tf.nn.bias_add(y, bias)

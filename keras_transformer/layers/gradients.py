@@ -1,7 +1,6 @@
 """Faster ways to make gradients that a program compiled by XLA for a CPU makes slowly.
 
     on_every_row                 of a vector that is added to every row: a sum over rows, as a product with ones
-    trained_product              of a kernel that narrows: the narrower operand is the one that is rearranged
     key_product, value_product   of keys and values: what XLA would rearrange number by number is transposed first
     factored_gradients           of all kernels: not made by XLA at all, but handed over as the factors of a product
 
@@ -25,7 +24,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from keras_transformer.layers.products import Product, plain_product
+from keras_transformer.layers.products import Product
 from keras_transformer.xla import barrier, by_xla_on_cpu, on_gpu
 
 
@@ -66,27 +65,6 @@ def on_every_row(vector, x):
         return tf.broadcast_to(vector, tf.shape(x)), gradient
 
     return broadcast(vector)
-
-
-def trained_product(kernel, transposed=False) -> Product:
-    """`plain_product` for an XLA program that makes the kernel's gradient itself.
-
-    In rows^T dy XLA rearranges the left operand number by number. In (dy^T rows)^T the left operand is the narrower one
-    where the kernel has fewer columns than rows, and the product takes two thirds of the time for (1280, 1024) and
-    (1280, 256). The barrier keeps XLA from turning it back.
-    """
-    if transposed or kernel.shape[0] <= kernel.shape[1]:
-        return plain_product(kernel, transposed)
-
-    @with_gradient
-    def multiply(rows, kernel):
-        def gradient(dy):
-            turned = barrier(tf.matmul(dy, rows, transpose_a=True))
-            return tf.matmul(dy, kernel, transpose_b=True), tf.transpose(turned)
-
-        return tf.matmul(rows, kernel), gradient
-
-    return lambda rows: multiply(rows, kernel)
 
 
 def key_product(query, key):

@@ -56,13 +56,9 @@ def use_products(products):
         _products.reset(token)
 
 
-def product(layer, rows, kernel, transposed=False, *, otherwise=None):
-    """rows x kernel: by the layer's `Product` where one is prepared, else by what `otherwise` makes of the kernel.
-
-    (R, D), (D, N) or transposed (N, D) -> (R, N)
-    """
-    multiply = prepared_for(layer) or (otherwise or plain_product)(kernel, transposed)
-    return multiply(rows)
+def product(layer, rows, kernel, transposed=False):
+    """rows x kernel, by the layer's `Product` where one is prepared. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
+    return (prepared_for(layer) or plain_product(kernel, transposed))(rows)
 
 
 def prepared_for(layer):

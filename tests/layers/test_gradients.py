@@ -207,23 +207,6 @@ def test_products_of_heads_have_their_gradients(rng, product):
             np.testing.assert_allclose(got, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("inputs, units", [(16, 64), (64, 16)])
-def test_xla_makes_the_gradient_of_a_kernel_with_the_narrower_operand_on_the_left(inputs, units):
-    layer = Dense(units, use_bias=False)
-    layer.build((None, inputs))
-    kernel = layer.kernel.value
-
-    @tf.function(jit_compile=True, autograph=False)
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(layer(x, training=True)))
-        return tape.gradient(loss, kernel)
-
-    program = gradient.experimental_get_compiler_ir(tf.ones((32, inputs)))("optimized_hlo")
-    products = re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program)
-    assert products == [f"f32[32,{units}]", "f32[16,64]"]
-
-
 def test_xla_transposes_what_stands_on_the_left_of_the_gradients_of_keys_and_values():
     @tf.function(jit_compile=True, autograph=False)
     def gradients(query, key, value):
