@@ -55,7 +55,7 @@ def token_weights(labels, sample_weight=None):
     if sample_weight is None:
         return real
     sample_weight = ops.cast(sample_weight, "float32")
-    of_sentences = len(sample_weight.shape) < len(labels.shape)
+    of_sentences = len(sample_weight.shape) < len(real.shape)
     return real * (ops.expand_dims(sample_weight, -1) if of_sentences else sample_weight)
 
 

@@ -263,7 +263,7 @@ class Transformer(keras.Model):
 
     # --- Keras
 
-    def quantize(self, mode=None, **options):
+    def quantize(self, *args, **options):
         raise NotImplementedError("The layers of `Transformer` cannot be quantized. Convert an exported SavedModel.")
 
     def export(self, filepath, *args, input_signature=None, **options):

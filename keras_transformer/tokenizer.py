@@ -104,6 +104,11 @@ class Tokenizer:
         return self._processor.vocab_size()
 
     @property
+    def lowercase(self) -> bool:
+        """Whether case is folded."""
+        return "A" not in self._processor.Normalize("A")
+
+    @property
     def model_hash(self) -> str:
         return hashlib.sha256(self.model_bytes).hexdigest()
 

@@ -3,7 +3,7 @@
 translator = Translator.load("runs/demo")
 translator.translate(["The dog sees the cat."])        # -> ["Der Hund sieht die Katze."]
 translator.model, translator.tokenizers                 # the Keras model, SentencePiece
-translator.save("runs/mine")                            # for `load`, the commands and the export
+translator.save("runs/saved")                           # for `load`, the commands and the export
 """
 
 import contextlib
@@ -24,13 +24,14 @@ from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DataConfig, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.fast_products import keep_panels
-from keras_transformer.files import save_model, write_json
+from keras_transformer.files import read_json, save_model, write_json
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
+SAVED = ("data", "model", "decode")  # sections of the configuration that `Translator.save` writes
 log = logging.getLogger(__name__)
 
 
@@ -102,7 +103,7 @@ class Translator:
         model_path = workdir / "model.keras"
         if not model_path.exists():
             raise FileNotFoundError(
-                f"A finished run holds a model.keras, written by train_keras.py. None in {workdir}."
+                f"A finished run, or a saved translator, holds a model.keras. There is none in {workdir}."
             )
         with _damage(workdir / "config.json"):
             config = Config.from_dict(json.loads((workdir / "config.json").read_text(encoding="utf-8")))
@@ -114,23 +115,32 @@ class Translator:
         return cls(model, tokenizers, decode, xla=xla)
 
     def save(self, folder):
-        """Writes the model, the tokenizers and the rules of the search to a folder of their own.
+        """Writes the model, in float32, the tokenizers and the rules of the search to a folder of their own.
 
-        `load`, the commands and `python -m export` take the folder as they take that of a finished run. One that this
-        method has written is written over; any other must be new or empty.
+        `load`, the commands and `python -m export` take the folder as they take that of a finished run. It must be new
+        or empty, or one that this method has written, which is written over.
         """
-        folder, c = Path(folder), self.model.config
-        files = {"config.json", "model.keras", "tokenizer.model", "source.model", "target.model"}
-        if folder.exists() and (others := sorted({path.name for path in folder.iterdir()} - files)):
-            raise ValueError(f"`folder` must be new or hold a saved translator. Received: {folder}, with {others[0]}.")
-        _check_sizes(folder, self.model, self.tokenizers)
+        folder, model = Path(folder), self.model
+        config = self._config().to_dict()
+        if folder.exists() and any(folder.iterdir()) and not _is_saved(folder):
+            raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
+        _check_sizes(folder, model, self.tokenizers)
+        if model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
+            model = Transformer.from_config({**model.get_config(), "dtype": "float32"})
+            model.set_weights(self.model.get_weights())
         folder.mkdir(parents=True, exist_ok=True)
-        max_length = min(DataConfig.max_length, c.max_positions)  # of learned positions no more may be asked
-        data = DataConfig(train=None, shared_vocab=self.tokenizers.shared, max_length=max_length)
+        write_json(folder / "config.json", {name: config[name] for name in SAVED})
         self.tokenizers.save(folder)
-        save_model(self.model, folder / "model.keras")
-        config = Config(model=c, data=data, decode=self.decode).to_dict()
-        write_json(folder / "config.json", {name: config[name] for name in ("data", "model", "decode")})
+        save_model(model, folder / "model.keras")
+
+    def _config(self):
+        """What is known of a run that was none."""
+        c, tokenizers = self.model.config, self.tokenizers
+        max_length = max(2, min(DataConfig.max_length, c.max_positions))  # no more than there are learned positions
+        data = DataConfig(
+            train=None, shared_vocab=tokenizers.shared, lowercase=tokenizers.source.lowercase, max_length=max_length
+        )
+        return Config(model=c, data=data, decode=self.decode)
 
     @property
     def model(self) -> Transformer:
@@ -335,6 +345,11 @@ class Translator:
 
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)
+
+
+def _is_saved(folder):
+    config = read_json(folder / "config.json")
+    return config.keys() == set(SAVED) and config["data"] == {**config["data"], "train": None}
 
 
 def _check_sizes(folder, model, tokenizers):

@@ -17,5 +17,5 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert names["model"].optimizer.iterations.numpy() == 1
     assert 3 in names["labels"][0] and names["inputs"].target_ids[0, 0] == 2
     assert names["maps"].cross.shape[:2] == (4, 16)
-    assert (tmp_path / "runs" / "mine" / "model.keras").is_file()
+    assert (tmp_path / "runs" / "saved" / "model.keras").is_file()
     assert names["translator"].translate(["Anna sleeps."])[0].startswith("Anna")

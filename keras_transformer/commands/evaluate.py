@@ -91,7 +91,7 @@ def _test_set(options):
         return list(read_lines(options.source)), list(read_lines(options.reference)), data
     test = evaluation_corpus(data)
     if test is None:
-        raise ValueError(f"The run in {options.workdir} has no test set (data.test). Give --source and --reference.")
+        raise ValueError(f"{options.workdir} has no test set (data.test). Give --source and --reference.")
     pairs = list(read_pairs(test, "test", reverse=data.reverse))
     return [source for source, _ in pairs], [target for _, target in pairs], data
 

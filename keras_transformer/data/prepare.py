@@ -33,7 +33,7 @@ from keras_transformer.progress import Progress
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
 
 # The fields of `DataConfig` that each product depends on, besides the text.
-CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical", "lowercase")
+CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
 TOKENIZER = (
     "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
 )  # fmt: skip
@@ -86,6 +86,7 @@ class _Preparation:
     def run(self) -> Prepared:
         data, built_in = self.data, sources.splits(self.data.train)
         text = [fingerprint(data.train, "train", self.hashes), data.reverse, data.max_pairs, self._options(CLEANING)]
+        text += ["lowercase"] if data.lowercase else []
         if data.valid is not None or "valid" in built_in:
             self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse

@@ -19,5 +19,8 @@ def test_an_export_beside_its_run_is_asked_for_by_the_name_of_the_run(quick, fin
 def test_the_command_has_one_line_for_an_error(tmp_path, capsys):
     assert main(["--workdir", str(tmp_path), "--to", str(tmp_path / "demo")]) == 1
     captured = capsys.readouterr()
-    assert captured.err.startswith("error: A finished run holds a model.keras") and captured.err.count("\n") == 1
+    assert (
+        captured.err.startswith("error: A finished run, or a saved translator, holds a model.keras")
+        and captured.err.count("\n") == 1
+    )
     assert not (tmp_path / "demo").exists()
