@@ -53,8 +53,8 @@ def read_pairs(corpus: TextSource, split: str = "train", *, reverse: bool = Fals
     return ((second, first) for first, second in pairs) if reverse else pairs
 
 
-def splits(corpus: TextSource) -> set[str]:
-    """Which of train, valid and test `corpus` has built in; none where it is made of files."""
+def splits(corpus: TextSource | None) -> set[str]:
+    """Which of train, valid and test `corpus` has built in; none where it is made of files, or not known."""
     if corpus == "demo":
         return set(DEMO_PAIRS)
     if isinstance(corpus, str) and corpus.startswith("tfds:"):
