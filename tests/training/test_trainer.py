@@ -236,7 +236,7 @@ def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
     folded = config.replace(data=dict(lowercase=True))
     with pytest.raises(ConfigError, match="data.lowercase: False -> True"):
         load_origin(finished_run, folded)
-    with pytest.raises(FileNotFoundError, match="None in nowhere"):
+    with pytest.raises(FileNotFoundError, match="There is none in nowhere"):
         load_origin("nowhere", config)
 
 
