@@ -16,11 +16,11 @@ def cross_entropies(labels, logits, label_smoothing):
     position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made. The
     gradient, softmax - target, is written out, so that the forward pass keeps nothing of that size but the logits.
     """
+    logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
+    labels = ops.cast(labels, "int32")
     if not tf.TensorShape(logits.shape[:-1]).is_compatible_with(labels.shape):
         found = f"{tuple(labels.shape)} and {tuple(logits.shape)}"
         raise ValueError(f"Labels must be ids of shape (B, T) beside logits (B, T, V). Received: {found}.")
-    logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
-    labels = ops.cast(labels, "int32")
     labels = ops.where(labels < 0, labels + ops.shape(logits)[-1], labels)  # -1, as Keras users mark what has weight 0
 
     @with_gradient
