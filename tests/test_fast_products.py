@@ -10,12 +10,15 @@ from keras_transformer.layers.cache import FewRowsKVCache
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 
 
+@pytest.mark.parametrize("dense_is_large", [False, True])
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
+def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
     monkeypatch.setattr(products, "LARGE", 1 if is_large else 10**9)
+    monkeypatch.setattr(products, "LARGE_DENSE", 1 if dense_is_large else 10**9)
     monkeypatch.setattr(products, "GRAPH_LARGE", 1)
     model, made = small_model(d_ff=131), []  # more than one panel
-    vocabulary, everywhere = model.output_embedding, 8 * SMALL["num_decoder_layers"] + 1
+    vocabulary, dense = model.output_embedding, 8 * SMALL["num_decoder_layers"]
+    left = is_large + dense * dense_is_large
     for name in ("by_panels", "by_rows", "by_graph_panels"):
         original = getattr(products, name)
         monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
@@ -28,14 +31,14 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large):
     expected = step(ids, "any")
     for loop, few, expected_products in (
         ("any", False, []),
-        ("xla", False, ["by_panels"] * (everywhere - is_large) + ["by_rows"] * is_large),
+        ("xla", False, ["by_panels"] * (dense + 1 - left) + ["by_rows"] * left),
         ("graph", False, []),
         ("graph", True, ["by_graph_panels"]),
     ):
         made.clear()
         found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        assert made == expected_products
+        assert sorted(made) == expected_products
     attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
     of_many, of_few = search_products(model, "graph"), search_products(model, "graph", few=True)
     assert {layer: of_few[layer] for layer in of_few.keys() - of_many.keys()} == dict.fromkeys(

@@ -5,7 +5,7 @@ their usual layout, libraries read a kernel for four rows at half the speed of t
 search may prepare another way to multiply for a layer, a `Product`:
 
     panel_product         XLA    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together;
-                                 for a large vocabulary (V, D), arrays of its rows, each as the left operand
+                                 for a large kernel, turned to (N, D), arrays of its rows, each as the left operand
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     summed_product        graph  parts of a large kernel's rows, whose products are added
     graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large vocabulary
@@ -31,11 +31,13 @@ import tensorflow as tf
 
 from keras_transformer.xla import barrier
 
-LARGE = 2**22  # numbers of a kernel: more than a processor's caches hold
+LARGE = 2**22  # numbers of a vocabulary: more than a processor's caches hold
+LARGE_DENSE = 2**20  # numbers of a dense layer's kernel: of those of 512 x 512, panels are faster for four rows
 COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 32  # with panels a search of 16 rows is 1.17 times as fast, of 32 rows 1.08 to 1.11, of 64 rows 0.84 to 0.94
+LARGE_DENSE_ROWS = 128  # a search of so many is 1.06 times as fast; products of 256 rows take longer
 GRAPH_FEW_ROWS = 16  # when all large kernels had panels, a search of 8 was 1.23 times as fast, of 16 1.09
 GRAPH_LARGE = 2**20  # numbers of a vocabulary; a smaller one stays in the processor's caches
 MOST_PARTS, LEAST_PART = 4, 2**17  # of a kernel in a graph: most parts, fewest numbers of one; found with two cores
@@ -88,18 +90,19 @@ def xla_products(layers, panels=None):
 
 
 def xla_panels(layers):
-    """The arrays that `xla_products` multiply by: (P, D, COLUMNS) each, or (V / arrays, D) for a large vocabulary.
+    """The arrays that `xla_products` multiply by: (P, D, COLUMNS) each, or (N / arrays, D) for large kernels.
 
     XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
     """
     transposed = _are_transposed(layers)
     kernels = tf.concat([layer.cast_kernel() for layer in layers], axis=0 if transposed else 1)
-    if transposed and is_large(kernels):
-        return in_rows(kernels, THREADS)
+    if is_large(kernels) if transposed else math.prod(kernels.shape) >= LARGE_DENSE:
+        return in_rows(kernels if transposed else tf.transpose(kernels), THREADS)
     return to_panels(kernels, transposed, COLUMNS, THREADS)
 
 
 def is_large(kernel):
+    """Whether a vocabulary is."""
     return math.prod(kernel.shape) >= LARGE
 
 
@@ -109,20 +112,23 @@ def _are_transposed(layers):
 
 
 def panel_product(kernel, panels, columns, size, transposed=False):
-    """Multiplies by panels, or by rows of a large vocabulary, for XLA. (D, N), or (N, D) if `transposed` -> Product
+    """Multiplies by panels, or by rows of a large kernel, for XLA. (D, N), or (N, D) if `transposed` -> Product
 
-    The panels are for 2 to `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster.
+    These are for 2 to `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster. The rows of a
+    dense layer's are for up to `LARGE_DENSE_ROWS`, because its result, which has to be turned around, is small.
     `columns`, (begin, end), are the kernel's own among the `size` columns of the panels.
     """
     plain, (begin, end) = plain_product(kernel, transposed), columns
+    is_left = panels[0].shape.rank == 2
+    most = LARGE_DENSE_ROWS if is_left and not transposed else FEW_ROWS
 
     def of_few(rows):
-        y = by_rows(rows, panels) if panels[0].shape.rank == 2 else by_panels(rows, panels, size)
+        y = by_rows(rows, panels) if is_left else by_panels(rows, panels, size)
         return y[:, begin:end]
 
     def multiply(rows):
         num_rows = tf.shape(rows)[0]
-        few = (num_rows > 1) & (num_rows <= FEW_ROWS)  # for a single row XLA reads the usual layout fast
+        few = (num_rows > 1) & (num_rows <= most)  # for a single row XLA reads the usual layout fast
         return tf.cond(few, lambda: of_few(rows), lambda: plain(rows))
 
     return multiply
@@ -215,13 +221,13 @@ def to_panels(kernel, transposed, columns, num_arrays):
 
 
 def in_rows(kernel, num_arrays):
-    """(V, D) -> arrays of (V / num_arrays, D), rounded up: the last may have fewer rows, there may be fewer arrays"""
+    """(N, D) -> arrays of (N / num_arrays, D), rounded up: the last may have fewer rows, there may be fewer arrays"""
     each = -(-kernel.shape[0] // num_arrays)
     return tuple(kernel[begin : begin + each] for begin in range(0, kernel.shape[0], each))
 
 
 def by_rows(rows, arrays):
-    """(R, D), the rows of a kernel (V, D) in arrays -> (R, V)
+    """(R, D), the rows of a kernel (N, D) in arrays -> (R, N)
 
     Every array is a left operand, which is read in its usual layout. Without the barrier XLA would make the products
     the other way round and transpose the whole array each time. A single array, a batch or slices of the kernel take

@@ -13,6 +13,7 @@ from keras_transformer.layers.products import (
     FEW_ROWS,
     GRAPH_COLUMNS,
     GRAPH_FEW_ROWS,
+    LARGE_DENSE_ROWS,
     LEFT_PARTS,
     LEFT_ROWS,
     MOST_PARTS,
@@ -46,14 +47,15 @@ def vocabularies(*sizes):
 
 
 @COMPILED
-@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1, LARGE_DENSE_ROWS + 1])
 @pytest.mark.parametrize(
     "sizes", [[1], [COLUMNS - 1], [COLUMNS], [3 * COLUMNS], [3 * COLUMNS + 5], [71, 1, 2 * COLUMNS]]
 )
 @pytest.mark.parametrize("large", [1, products.LARGE])
 @pytest.mark.parametrize("make", [dense_layers, vocabularies])
 def test_products_by_panels_are_products_with_the_kernels(rng, monkeypatch, rows, sizes, make, large, compiled):
-    monkeypatch.setattr(products, "LARGE", large)
+    for name in ("LARGE", "LARGE_DENSE"):
+        monkeypatch.setattr(products, name, large)
     layers, x = make(*sizes), rng.normal(size=(rows, D)).astype("float32")
 
     @tf.function(jit_compile=compiled, autograph=False)
@@ -87,16 +89,20 @@ def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeyp
 
 
 @pytest.mark.parametrize(("threads", "sizes"), [(1, [71]), (2, [36, 35]), (4, [18, 18, 18, 17])])
-def test_the_rows_of_a_large_vocabulary_are_shared_out_among_threads(rng, monkeypatch, threads, sizes):
+@pytest.mark.parametrize(
+    ("make", "limit", "other"), [(vocabularies, "LARGE", dense_layers), (dense_layers, "LARGE_DENSE", vocabularies)]
+)
+def test_the_rows_of_a_large_kernel_are_shared_out_among_threads(monkeypatch, threads, sizes, make, limit, other):
     monkeypatch.setattr(products, "THREADS", threads)
-    monkeypatch.setattr(products, "LARGE", 71 * D)
-    [vocabulary], [dense] = vocabularies(71), dense_layers(71)
-    arrays = products.xla_panels([vocabulary])
+    monkeypatch.setattr(products, limit, 71 * D)
+    [layer], [of_another_kind] = make(71), other(71)
+    arrays = products.xla_panels([layer])
     assert [array.shape for array in arrays] == [(size, D) for size in sizes]
-    np.testing.assert_array_equal(tf.concat(arrays, axis=0), vocabulary.kernel)
-    assert all(array.shape.rank == 3 for array in products.xla_panels([dense]))
-    monkeypatch.setattr(products, "LARGE", 71 * D + 1)
-    assert all(array.shape.rank == 3 for array in products.xla_panels([vocabulary]))
+    kernel = layer.kernel.numpy()
+    np.testing.assert_array_equal(tf.concat(arrays, axis=0), kernel if layer.is_transposed else kernel.T)
+    assert all(array.shape.rank == 3 for array in products.xla_panels([of_another_kind]))
+    monkeypatch.setattr(products, limit, 71 * D + 1)
+    assert all(array.shape.rank == 3 for array in products.xla_panels([layer]))
 
 
 @pytest.mark.cpu
@@ -193,6 +199,22 @@ def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which
     assert len(seen) == (1 < rows <= FEW_ROWS)
     for cut in seen:  # 71 columns
         assert [part.shape for part in cut] == [(1, D, COLUMNS)] * 2
+
+
+@pytest.mark.parametrize(
+    ("which", "most"), [(0, LARGE_DENSE_ROWS), (1, FEW_ROWS)], ids=["a dense layer's", "a vocabulary's"]
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_large_kernel_is_a_left_operand_up_to_so_many_rows(rng, monkeypatch, which, most, more):
+    for name in ("LARGE", "LARGE_DENSE"):
+        monkeypatch.setattr(products, name, 1)
+    layer, call = layers()[which]
+    x, seen, by_rows = rng.normal(size=(1, most + more, D)).astype("float32"), [], products.by_rows
+    monkeypatch.setattr(products, "by_rows", lambda x, arrays: seen.append(arrays) or by_rows(x, arrays))
+    with use_products(xla_products([layer])):
+        found = call(x)
+    np.testing.assert_allclose(found, call(x), atol=1e-5)
+    assert len(seen) == 1 - more
 
 
 @pytest.mark.parametrize("rows", [1, 4, GRAPH_FEW_ROWS])
