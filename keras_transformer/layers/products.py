@@ -96,14 +96,14 @@ def xla_panels(layers):
     """
     transposed = _are_transposed(layers)
     kernels = tf.concat([layer.cast_kernel() for layer in layers], axis=0 if transposed else 1)
-    if is_large(kernels) if transposed else math.prod(kernels.shape) >= LARGE_DENSE:
+    if is_large(kernels, transposed):
         return in_rows(kernels if transposed else tf.transpose(kernels), THREADS)
     return to_panels(kernels, transposed, COLUMNS, THREADS)
 
 
-def is_large(kernel):
-    """Whether a vocabulary is."""
-    return math.prod(kernel.shape) >= LARGE
+def is_large(kernel, transposed=True):
+    """Whether a vocabulary (V, D) is; or, not `transposed`, a dense layer's kernel (D, N)."""
+    return math.prod(kernel.shape) >= (LARGE if transposed else LARGE_DENSE)
 
 
 def _are_transposed(layers):
