@@ -48,7 +48,7 @@ def export_saved_model(
     workdir, to = Path(workdir), Path(to)
     limit = {} if max_input_bytes is None else {"max_input_bytes": max_input_bytes}
     serving_files.check(to)
-    number = free_version(to, version)  # raises an error, before anything is done, if there is none
+    free_version(to, version)  # raises an error, before anything is done, if there is none
     with tf.device("CPU"):  # where the check runs
         translator = Translator.load(workdir, **decode)
     served = ServingTranslator(translator, xla=xla, **limit)
@@ -62,7 +62,7 @@ def export_saved_model(
     try:
         path = publish(to, version, make)
     except tf.errors.OpError as error:  # as TensorFlow says that the disk is full
-        raise ExportError(f"Version {number} could not be written to {to}. Received: {error.message}") from error
+        raise ExportError(f"No version could be written to {to}. Received: {error.message}") from error
     serving_files.write(to)
     return path
 

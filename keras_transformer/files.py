@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)  # from file systems that do not flush names: CIFS, FUSE, 9p
+PARTIAL_MODEL = ".partial.keras"  # Keras wants this end of a name
 DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # raised where a packed file is read
 
 
@@ -47,10 +48,18 @@ def write_json(path: Path, value):
     write_text(path, json.dumps(value, indent=1) + "\n")  # in ASCII: the name of a file may be invalid Unicode
 
 
+@contextlib.contextmanager
+def saving_model(model, path: Path) -> Iterator[None]:
+    """Writes a Keras model as a .keras file, which becomes `path` when the block ends."""
+    with replacing(path, path.with_suffix(PARTIAL_MODEL)) as aside:
+        model.save(aside)
+        yield
+
+
 def save_model(model, path: Path):
     """Writes a Keras model as a .keras file."""
-    with replacing(path, path.with_suffix(".partial.keras")) as aside:  # Keras wants this end of a name
-        model.save(aside)
+    with saving_model(model, path):
+        pass
 
 
 def read_json(path: Path) -> dict:

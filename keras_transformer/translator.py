@@ -24,7 +24,7 @@ from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DataConfig, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.fast_products import keep_panels
-from keras_transformer.files import read_json, save_model, write_json
+from keras_transformer.files import PARTIAL_MODEL, read_json, saving_model, write_json
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
@@ -122,16 +122,17 @@ class Translator:
         """
         folder, model = Path(folder), self.model
         config = self._config().to_dict()
-        if folder.exists() and any(folder.iterdir()) and not _is_saved(folder):
+        if folder.exists() and not _is_saved(folder):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
         _check_sizes(folder, model, self.tokenizers)
         if model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
             model = Transformer.from_config({**model.get_config(), "dtype": "float32"})
             model.set_weights(self.model.get_weights())
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", {name: config[name] for name in SAVED})
-        self.tokenizers.save(folder)
-        save_model(model, folder / "model.keras")
+        with saving_model(model, folder / "model.keras"):
+            (folder / "model.keras").unlink(missing_ok=True)  # a killed process leaves none beside other tokenizers
+            write_json(folder / "config.json", {name: config[name] for name in SAVED})
+            self.tokenizers.save(folder)
 
     def _config(self):
         """What is known of a run that was none."""
@@ -348,8 +349,12 @@ class Translator:
 
 
 def _is_saved(folder):
+    """Whether a folder holds a saved translator, or nothing but what a killed process has left of one."""
+    if not any(path for path in folder.iterdir() if path.name != "model" + PARTIAL_MODEL):
+        return True
     config = read_json(folder / "config.json")
-    return config.keys() == set(SAVED) and config["data"] == {**config["data"], "train": None}
+    data = config.get("data")
+    return config.keys() == set(SAVED) and isinstance(data, dict) and "train" in data and data["train"] is None
 
 
 def _check_sizes(folder, model, tokenizers):

@@ -153,6 +153,33 @@ def test_nothing_but_a_saved_translator_is_written_over(translator, finished_run
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
+def test_a_model_that_cannot_be_saved_leaves_the_old_one(translator, tmp_path, monkeypatch):
+    before = saved(translator, tmp_path).translate(TEXTS)
+
+    def run_out(self, aside):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Transformer, "save", run_out)
+        translator.save(tmp_path)
+    assert Translator.load(tmp_path).translate(TEXTS) == before
+
+
+def test_whatever_ends_the_saving_no_old_model_stands_beside_other_tokenizers(translator, tmp_path, monkeypatch):
+    (tmp_path / "model.partial.keras").write_bytes(b"what a killed process has left")
+    translator.save(tmp_path)
+
+    def end(self, folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Tokenizers, "save", end)
+        translator.save(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"holds a model\.keras\. There is none"):
+        Translator.load(tmp_path)
+    assert saved(translator, tmp_path).translate(TEXTS) == translator.translate(TEXTS)
+
+
 def test_a_saved_model_computes_in_float32(translator, tmp_path):
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     half = Transformer(translator.model.vocab_size, dtype="mixed_bfloat16", **sizes)

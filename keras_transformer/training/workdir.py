@@ -106,7 +106,7 @@ class Workdir:
         if self.config_path.exists():
             self.load_config()
             return
-        names = "tokenizer.model", "source.model", "target.model", "log.jsonl", "learning_curve.png"
+        names = "model.keras", "tokenizer.model", "source.model", "target.model", "log.jsonl", "learning_curve.png"
         names += "model.json", "report.html", "report.json"
         if others := [name for name in names if (self.path / name).exists()]:
             raise WorkdirError(

@@ -37,7 +37,8 @@ def test_before_the_first_checkpoint_a_mistake_can_be_mended(tmp_path):
     assert workdir.load_config() == changed
 
 
-OTHERS = ["tokenizer.model", "source.model", "target.model", "log.jsonl", "config.json", "model.json", "report.html"]
+OTHERS = ["model.keras", "tokenizer.model", "source.model", "target.model"]
+OTHERS += ["log.jsonl", "config.json", "model.json", "report.html"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
