@@ -61,9 +61,9 @@ def _describe(kind) -> str:
         return " or ".join(_describe(argument) for argument in arguments)
     if origin is tuple:
         return f"a list of ({_describe(arguments[0])})"
-    return {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "none"}.get(
-        kind, f"a {kind.__name__}"
-    )
+    if issubclass(kind, _Section):
+        return "a table"
+    return {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "none"}[kind]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,10 @@ class _Section:
                 raise ConfigError(f"Unknown key `{name}` in {type(self).__name__}.{did_you_mean(name, known)}")
             section = getattr(self, name)
             if isinstance(section, _Section) and isinstance(value, Mapping):
-                values = {**values, name: section.replace(**value)}
+                try:
+                    values = {**values, name: section.replace(**value)}
+                except ConfigError as error:
+                    raise ConfigError(f"[{name}] {error}") from None
         return dataclasses.replace(self, **values)
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,12 +5,13 @@ import errno
 import gzip
 import json
 import os
+import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+FILLING = ".partial"  # a folder inside of one that is being filled
 NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)  # from file systems that do not flush names: CIFS, FUSE, 9p
-PARTIAL_MODEL = ".partial.keras"  # Keras wants this end of a name
 DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # raised where a packed file is read
 
 
@@ -39,6 +40,42 @@ def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
         raise
 
 
+@contextlib.contextmanager
+def filling(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """A folder to write to, whose files replace those of `folder` when the block ends. An error inside changes nothing.
+
+    `names` are all the files that belong together; those that are not written are removed. The last is the one without
+    which the others are nothing: the old one is removed first and the new one comes last, so a killed process leaves
+    the old files, the new ones, or none of that name.
+    """
+    aside, *_, last = folder / FILLING, *names
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        for path in aside.iterdir():
+            sync(path)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    (folder / last).unlink(missing_ok=True)
+    sync(folder)
+    for name in names:
+        if (aside / name).exists():
+            os.replace(aside / name, folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+    sync(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def may_be_filled(folder: Path) -> bool:
+    """Whether a folder is new, empty, or holds what a killed process was filling it with."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return not any(folder.iterdir()) or (folder / FILLING).is_dir()
+
+
 def write_text(path: Path, text: str):
     with replacing(path) as aside:
         aside.write_text(text, encoding="utf-8", newline="\n")
@@ -48,18 +85,10 @@ def write_json(path: Path, value):
     write_text(path, json.dumps(value, indent=1) + "\n")  # in ASCII: the name of a file may be invalid Unicode
 
 
-@contextlib.contextmanager
-def saving_model(model, path: Path) -> Iterator[None]:
-    """Writes a Keras model as a .keras file, which becomes `path` when the block ends."""
-    with replacing(path, path.with_suffix(PARTIAL_MODEL)) as aside:
-        model.save(aside)
-        yield
-
-
 def save_model(model, path: Path):
     """Writes a Keras model as a .keras file."""
-    with saving_model(model, path):
-        pass
+    with replacing(path, path.with_suffix(".partial.keras")) as aside:  # Keras wants this end of a name
+        model.save(aside)
 
 
 def read_json(path: Path) -> dict:

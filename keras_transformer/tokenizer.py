@@ -11,6 +11,7 @@ tensorflow-text operations: its ids equal those of Python on every string.
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import takewhile
@@ -68,7 +69,7 @@ class Tokenizer:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sentences),
+                sentence_iterator=iter(_no_string(sentences)),
                 model_writer=model,
                 model_type=kind,
                 vocab_size=vocab_size,
@@ -84,8 +85,8 @@ class Tokenizer:
                 minloglevel=2,
                 max_sentence_length=MAX_SENTENCE,
             )
-        except RuntimeError as error:  # e.g. fewer pieces than characters
-            raise ValueError(f"SentencePiece cannot train a {kind} model of {vocab_size} pieces: {error}") from error
+        except RuntimeError as error:
+            raise ValueError(_why_not(error, kind, vocab_size)) from error
         return cls(model.getvalue())
 
     @classmethod
@@ -114,8 +115,8 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every text, end of sentence included. All processor cores take part."""
+        texts = list(_no_string(texts))
         options = dict(add_eos=True, num_threads=min(os.cpu_count() or 1, 1 + len(texts) // 100))
-        texts = list(texts)
         try:
             return self._processor.encode(texts, **options)
         except TypeError:  # a lone surrogate, as in names of files that are not UTF-8: there are no bytes for it
@@ -162,6 +163,22 @@ class Tokenizer:
         return GraphTokenizer(self)
 
 
+def _why_not(error, kind, vocab_size):
+    """What SentencePiece says when it cannot train a model, in words of this project where it is a known case."""
+    if needed := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+        hint = "With a lower `character_coverage` fewer characters become pieces."
+        return f"`vocab_size` must be at least {needed[1]} for this text. Received: {vocab_size}. {hint}"
+    if "!sentences_.empty()" in str(error):
+        return "Expected sentences to train on. Received: none."
+    return f"SentencePiece cannot train a {kind} model of {vocab_size} pieces: {error}"
+
+
+def _no_string(texts):
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"Expected strings in a list. Received: {texts!r:.80}")
+    return texts
+
+
 class GraphTokenizer(tf.Module):
     """The model of a `Tokenizer` as tensorflow-text operations. A tf.Module that holds one can be exported.
 
@@ -196,6 +213,9 @@ class GraphTokenizer(tf.Module):
         return tf.where(ids == PAD_ID, "", self._model.id_to_string(ids))
 
 
+SHARED_FILE, *SEPARATE_FILES = TOKENIZER_FILES = "tokenizer.model", "source.model", "target.model"
+
+
 class Tokenizers(NamedTuple):
     """The tokenizers of the two sides: one and the same object where the vocabulary is shared."""
 
@@ -209,21 +229,18 @@ class Tokenizers(NamedTuple):
     def save(self, folder: str | Path):
         """Writes tokenizer.model, or source.model and target.model; files of the other kind are removed."""
         folder = Path(folder)
-        written = {"tokenizer.model": self.source} if self.shared else self._separate()
+        written = {SHARED_FILE: self.source} if self.shared else dict(zip(SEPARATE_FILES, self, strict=True))
         for name, tokenizer in written.items():
             tokenizer.save(folder / name)
-        for name in {"tokenizer.model", *self._separate()} - set(written):
+        for name in set(TOKENIZER_FILES) - set(written):
             (folder / name).unlink(missing_ok=True)
-
-    def _separate(self):
-        return {"source.model": self.source, "target.model": self.target}
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         folder = Path(folder)
-        if (folder / "tokenizer.model").exists():
-            tokenizer = Tokenizer.load(folder / "tokenizer.model")
+        if (folder / SHARED_FILE).exists():
+            tokenizer = Tokenizer.load(folder / SHARED_FILE)
             return cls(tokenizer, tokenizer)
-        if not (folder / "source.model").exists():
-            raise FileNotFoundError(f"Expected tokenizer.model, or source.model and target.model. None in {folder}.")
-        return cls(Tokenizer.load(folder / "source.model"), Tokenizer.load(folder / "target.model"))
+        if not (folder / SEPARATE_FILES[0]).exists():
+            raise FileNotFoundError(f"Expected {SHARED_FILE}, or {' and '.join(SEPARATE_FILES)}. None in {folder}.")
+        return cls(*(Tokenizer.load(folder / name) for name in SEPARATE_FILES))

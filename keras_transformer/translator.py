@@ -24,14 +24,15 @@ from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DataConfig, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.fast_products import keep_panels
-from keras_transformer.files import PARTIAL_MODEL, read_json, saving_model, write_json
+from keras_transformer.files import filling, may_be_filled, read_json, save_model, write_json
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILES, Tokenizers
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
 SAVED = ("data", "model", "decode")  # sections of the configuration that `Translator.save` writes
+FILES = ("config.json", *TOKENIZER_FILES, "model.keras")  # of which it writes some
 log = logging.getLogger(__name__)
 
 
@@ -102,8 +103,10 @@ class Translator:
         workdir = Path(workdir)
         model_path = workdir / "model.keras"
         if not model_path.exists():
+            is_run = (workdir / "checkpoints").is_dir()
             raise FileNotFoundError(
-                f"A finished run, or a saved translator, holds a model.keras. There is none in {workdir}."
+                f"A finished run, or a saved translator, holds a model.keras. There is none in {workdir}"
+                + (", which is not finished: train on, or see `keras-transformer average`." if is_run else ".")
             )
         with _damage(workdir / "config.json"):
             config = Config.from_dict(json.loads((workdir / "config.json").read_text(encoding="utf-8")))
@@ -122,17 +125,16 @@ class Translator:
         """
         folder, model = Path(folder), self.model
         config = self._config().to_dict()
-        if folder.exists() and not _is_saved(folder):
+        if not may_be_filled(folder) and not _is_saved(folder):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
         _check_sizes(folder, model, self.tokenizers)
         if model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
             model = Transformer.from_config({**model.get_config(), "dtype": "float32"})
             model.set_weights(self.model.get_weights())
-        folder.mkdir(parents=True, exist_ok=True)
-        with saving_model(model, folder / "model.keras"):
-            (folder / "model.keras").unlink(missing_ok=True)  # a killed process leaves none beside other tokenizers
-            write_json(folder / "config.json", {name: config[name] for name in SAVED})
-            self.tokenizers.save(folder)
+        with filling(folder, FILES) as aside:
+            write_json(aside / "config.json", {name: config[name] for name in SAVED})
+            self.tokenizers.save(aside)
+            save_model(model, aside / "model.keras")
 
     def _config(self):
         """What is known of a run that was none."""
@@ -333,7 +335,7 @@ class Translator:
             c.max_input_length + c.extra_length: "decode.max_input_length + decode.extra_length",
         }
         name = names.get(limit, "model.max_positions")
-        log.warning("Read %d of %d pieces (%s) of: %.60r", limit, len(ids), name, text)
+        log.warning("Read %d of %d pieces (%s) of: %r...", limit, len(ids), name, text[:60])
         return [*ids[: limit - 1], EOS_ID]
 
     # --- ids to ids
@@ -349,9 +351,6 @@ class Translator:
 
 
 def _is_saved(folder):
-    """Whether a folder holds a saved translator, or nothing but what a killed process has left of one."""
-    if not any(path for path in folder.iterdir() if path.name != "model" + PARTIAL_MODEL):
-        return True
     config = read_json(folder / "config.json")
     data = config.get("data")
     return config.keys() == set(SAVED) and isinstance(data, dict) and "train" in data and data["train"] is None

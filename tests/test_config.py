@@ -40,7 +40,7 @@ def error_of(section, **values):
         (DataConfig, dict(train=7), "`train` must be a string or a list of "),
         (DataConfig, dict(train=[1, 2]), "`train` must be a string or a list of "),
         (TrainConfig, dict(clip_norm="1"), "`clip_norm` must be a number or none. Received: clip_norm='1' (str)."),
-        (Config, dict(model=5), "`model` must be a ModelConfig. Received: model=5 (int)."),
+        (Config, dict(model=5), "`model` must be a table. Received: model=5 (int)."),
     ],
 )
 def test_a_wrong_type_fails_with_what_was_expected_and_what_came(section, values, message):
@@ -126,7 +126,15 @@ def test_an_unknown_key_fails_with_the_nearest_known_one(section, key, nearest):
 
 
 def test_an_unknown_key_inside_a_section_is_found():
-    assert "Unknown key `d_modle` in ModelConfig. Did you mean `d_model`?" in error_of(Config, model=dict(d_modle=8))
+    message = error_of(Config, model=dict(d_modle=8))
+    assert message.startswith("[model] Unknown key `d_modle` in ModelConfig. Did you mean `d_model`?")
+
+
+def test_an_error_of_a_section_says_which():
+    assert error_of(Config, decode=dict(tokens_per_batch=0)).startswith(
+        "[decode] `tokens_per_batch` must be at least 1"
+    )
+    assert error_of(Config, train=5) == "`train` must be a table. Received: train=5 (int)."
 
 
 def test_a_name_like_no_other_is_answered_with_all_that_are_known():

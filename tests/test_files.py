@@ -1,6 +1,10 @@
 import contextlib
 import errno
+import itertools
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -8,7 +12,16 @@ import numpy as np
 import pytest
 
 from keras_transformer import Transformer
-from keras_transformer.files import read_json, replacing, save_model, sync, write_json, write_text
+from keras_transformer.files import (
+    filling,
+    may_be_filled,
+    read_json,
+    replacing,
+    save_model,
+    sync,
+    write_json,
+    write_text,
+)
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
@@ -86,6 +99,75 @@ def test_a_file_system_need_not_flush_the_names_of_a_folder(tmp_path, monkeypatc
     (tmp_path / "a").touch()
     with pytest.raises(OSError, match="refused"):
         sync(tmp_path / "a")
+
+
+NAMES = "a", "b", "last"
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from keras_transformer.files import filling
+
+folder, calls_left = Path(sys.argv[1]), int(sys.argv[2])
+
+def counted(call):
+    def made(*arguments, **options):
+        global calls_left
+        calls_left -= 1
+        if calls_left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+    return made
+
+for name in ("mkdir", "replace", "unlink", "fsync", "rmdir"):
+    setattr(os, name, counted(getattr(os, name)))
+with filling(folder, {names}) as aside:
+    for name in ("b", "last"):
+        (aside / name).write_text("new")
+"""
+
+
+def fill(folder, content, names):
+    with filling(folder, NAMES) as aside:
+        for name in names:
+            (aside / name).write_text(content)
+
+
+def contents(folder):
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_folder_is_filled_as_a_whole(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    for content, names in {"1": ("a", "last"), "2": ("b", "last")}.items():
+        assert content == "2" or may_be_filled(folder)
+        fill(folder, content, names)
+        assert contents(folder) == dict.fromkeys(names, content)
+        assert not may_be_filled(folder)
+    with pytest.raises(OSError, match="full"), filling(folder, NAMES) as aside:
+        (aside / "last").write_text("3")
+        raise OSError("full")
+    assert contents(folder) == {"b": "2", "last": "2"} and len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_process_killed_anywhere_leaves_old_or_new_files_or_none_of_the_last_name(tmp_path, is_new):
+    old, new = {} if is_new else {"a": "old", "last": "old"}, {"b": "new", "last": "new"}
+    found = []
+    for calls in itertools.count():
+        folder = tmp_path / str(calls)
+        if not is_new:
+            fill(folder, "old", old)
+        child = subprocess.run([sys.executable, "-c", KILLED.format(names=NAMES), folder, str(calls)], timeout=60)
+        state = contents(folder) if folder.exists() else {}
+        assert state in (old, new) or "last" not in state
+        found.append(state)
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+        assert state in (old, new) or may_be_filled(folder)
+        fill(folder, "again", ("a", "last"))
+        assert contents(folder) == {"a": "again", "last": "again"}
+    assert found[0] == old and found[-1] == new and len(found) > 8
 
 
 def test_a_saved_model_replaces_the_old_one_at_once(tmp_path):

@@ -91,12 +91,17 @@ class TestTraining:
         assert tokenizer.decode(tokenizer.encode(["hello world"])) == ["hello world"]
 
     def test_fewer_pieces_than_characters_are_refused(self):
-        with pytest.raises(ValueError, match="Vocabulary size is smaller than required_chars"):
+        with pytest.raises(ValueError, match=r"`vocab_size` must be at least \d+ for this text. Received: 20. With"):
             Tokenizer.train(SENTENCES, vocab_size=20)
 
     def test_no_sentences_are_refused(self):
-        with pytest.raises(ValueError, match="cannot train"):
+        with pytest.raises(ValueError, match="Expected sentences to train on"):
             Tokenizer.train([], vocab_size=100)
+
+    def test_a_single_string_is_no_list_of_sentences(self, trained):
+        for ask in (lambda: Tokenizer.train("train.en", vocab_size=40), lambda: trained["bpe"].encode("Anna")):
+            with pytest.raises(TypeError, match="Expected strings in a list. Received: '(train.en|Anna)'"):
+                ask()
 
     def test_with_byte_fallback_no_text_has_unknown_pieces(self, trained):
         rare = "𝄞 ꙮ"

@@ -67,6 +67,9 @@ def test_what_the_traced_search_has_read_cannot_be_changed_behind_it(translator,
 def test_loading_says_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="model.keras"):
         Translator.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(FileNotFoundError, match="which is not finished: train on, or see `keras-transformer average`"):
+        Translator.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -153,31 +156,19 @@ def test_nothing_but_a_saved_translator_is_written_over(translator, finished_run
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_model_that_cannot_be_saved_leaves_the_old_one(translator, tmp_path, monkeypatch):
+@pytest.mark.parametrize("what", [Transformer, Tokenizers])
+def test_what_cannot_be_saved_leaves_the_old_model(translator, tmp_path, monkeypatch, what):
     before = saved(translator, tmp_path).translate(TEXTS)
 
-    def run_out(self, aside):
+    def run_out(self, path):
         raise OSError(28, "No space left on device")
 
+    changed = Translator(translator.model, translator.tokenizers, translator.decode.replace(beam_width=1))
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(Transformer, "save", run_out)
-        translator.save(tmp_path)
-    assert Translator.load(tmp_path).translate(TEXTS) == before
-
-
-def test_whatever_ends_the_saving_no_old_model_stands_beside_other_tokenizers(translator, tmp_path, monkeypatch):
-    (tmp_path / "model.partial.keras").write_bytes(b"what a killed process has left")
-    translator.save(tmp_path)
-
-    def end(self, folder):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Tokenizers, "save", end)
-        translator.save(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"holds a model\.keras\. There is none"):
-        Translator.load(tmp_path)
-    assert saved(translator, tmp_path).translate(TEXTS) == translator.translate(TEXTS)
+        patch.setattr(what, "save", run_out)
+        changed.save(tmp_path)
+    left = Translator.load(tmp_path)
+    assert left.decode == translator.decode and left.translate(TEXTS) == before
 
 
 def test_a_saved_model_computes_in_float32(translator, tmp_path):

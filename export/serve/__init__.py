@@ -22,8 +22,8 @@ class RequestLimits:
 
 
 class RequestError(Exception):
-    """What a client is told in place of predictions: an HTTP status and a message."""
+    """What a client is told in place of predictions: an HTTP status, a message, perhaps seconds to wait."""
 
-    def __init__(self, status: int, message: str):
+    def __init__(self, status: int, message: str, retry_after: int | None = None):
         super().__init__(message)
-        self.status = status
+        self.status, self.retry_after = status, retry_after

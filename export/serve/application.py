@@ -61,7 +61,10 @@ class Application:
             async with asyncio.timeout(self._limits.timeout):
                 return _json(200, await self._answer(request))
         except RequestError as error:
-            return _json(error.status, {"error": str(error)})
+            response = _json(error.status, {"error": str(error)})
+            if error.retry_after is not None:
+                response.headers["Retry-After"] = str(error.retry_after)
+            return response
         except TimeoutError:
             return _json(504, {"error": f"Deadline exceeded: {self._limits.timeout:g} seconds"})
         except ClientDisconnect:

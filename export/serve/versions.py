@@ -23,6 +23,7 @@ from export.serve import RequestError
 from export.versions import MAX_VERSION
 
 POLL = 1.0  # seconds, as TF Serving
+LOADING = 5  # seconds after which a client should ask again
 
 
 class State(NamedTuple):
@@ -72,7 +73,8 @@ class Versions:
         """Looks at the folder once, and loads and unloads versions."""
         newest, labels = await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
         if newest is None and not self._loaded:
-            self._complain(f"waiting for a version, a folder with a number for a name, in {self._folder}")
+            hint = f"; those of a run are in {self._folder / 'export'}" if (self._folder / "export").is_dir() else ""
+            self._complain(f"waiting for a version, a folder with a number for a name, in {self._folder}{hint}")
         if newest is None:
             return
         self._label(labels)
@@ -123,7 +125,7 @@ class Versions:
         loading = [each for each, state in self._states.items() if state.name == "LOADING"]
         if version in loading or (self._newest is None and loading):
             which = version if version in loading else loading[0]
-            raise RequestError(503, f"Version {which} of model {self.name} is being loaded")
+            raise RequestError(503, f"Version {which} of model {self.name} is being loaded", retry_after=LOADING)
         which = f"Latest({self.name})" if version is None else f"Specific({self.name}, {version})"
         raise RequestError(404, f"Servable not found for request: {which}")
 

@@ -19,26 +19,27 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    from keras_transformer.files import save_model, write_json
-    from keras_transformer.tokenizer import Tokenizers
+    from keras_transformer.files import filling, may_be_filled, save_model, write_json
+    from keras_transformer.tokenizer import TOKENIZER_FILES, Tokenizers
     from keras_transformer.training.checkpoints import average_weights, set_weights
     from keras_transformer.training.trainer import new_transformer
     from keras_transformer.training.workdir import Workdir
 
     source, target = Workdir(options.workdir), Workdir(options.to)
     config, paths = source.load_config(), _chosen(source, options)
-    if target.path.exists() and any(target.path.iterdir()):
+    if not may_be_filled(target.path):
         raise ValueError(f"--to must be a new or empty folder. Received: {target.path}.")
     _check_tokenizers(source.path, paths)
     tokenizers = Tokenizers.load(source.path)
     model = new_transformer(config, tokenizers)
     set_weights(model, average_weights(paths))
-    target.path.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source.config_path, target.config_path)
-    tokenizers.save(target.path)
-    save_model(model, target.model_path)
     names = [path.name if path.parent == source.checkpoints else str(path) for path in paths]
-    write_json(target.metadata_path, {"weights": f"average of {len(paths)}", "checkpoints": names})
+    with filling(target.path, ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")) as folder:
+        aside = Workdir(folder)
+        shutil.copy(source.config_path, aside.config_path)
+        tokenizers.save(folder)
+        write_json(aside.metadata_path, {"weights": f"average of {len(paths)}", "checkpoints": names})
+        save_model(model, aside.model_path)
     print(f"{target.model_path}: average of {', '.join(names)}")
     return 0
 

@@ -17,7 +17,7 @@ def add_arguments(parser):
     add_workdir(parser, default=None)
     parser.add_argument("--source", metavar="FILE", help="sentences to translate, a line each")
     parser.add_argument("--reference", metavar="FILE", help="their translations, a line each")
-    parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating")
+    parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating --source")
     parser.add_argument("--other", metavar="FILE", help="another system's lines, for a paired bootstrap test")
     parser.add_argument("--lowercase", action="store_true", help="score without case")
     parser.add_argument(

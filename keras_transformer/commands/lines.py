@@ -27,6 +27,8 @@ def read_lines(path) -> Iterator[str]:
         with open_input(path) as file:
             for line in lines.read_lines(file, _warn):
                 number += 1
+                if number == 1 and line.startswith("\ufffd\ufffd") and "\0" in line:  # its byte order mark
+                    warn(f"Expected UTF-8. {path or 'Standard input'} looks like UTF-16, so its lines make no sense.")
                 yield line
     except DAMAGED_GZIP as error:
         raise ValueError(f"{path}: the gzip file is damaged after line {number}: {error}.") from error

@@ -72,7 +72,10 @@ def _curve(options, path):
 
     workdir = Workdir(options.workdir)
     workdir.load_config()  # there is a run
-    plots.learning_curve(read_log(workdir.log_path), path)
+    records = read_log(workdir.log_path)
+    if not records:
+        raise ValueError(f"plot curve needs the course of a run. Received: {workdir.log_path}, missing or empty.")
+    plots.learning_curve(records, path)
 
 
 def _schedule(options, path):

@@ -1,8 +1,9 @@
 """Leaves out unfit training pairs, and accounts for them.
 
 train: 29,000 pairs read, 28,871 kept
-    118  duplicate
-     11  longer than 256 pieces
+       118  duplicate
+        11  longer than 256 pieces
+       245  of 801,118 pieces are unknown to the tokenizer
 """
 
 from collections import Counter
@@ -11,6 +12,7 @@ from hashlib import blake2b
 
 from keras_transformer.config import DataConfig
 from keras_transformer.data.sources import Pair
+from keras_transformer.tokenizer import UNK_ID
 
 
 def text_digest(text: str) -> int:
@@ -19,7 +21,7 @@ def text_digest(text: str) -> int:
 
 
 class Cleaning:
-    """The rules of a `DataConfig`, and the counts of what they left out.
+    """The rules of a `DataConfig`, and the counts of what they left out and of unknown pieces.
 
     `clean` judges the text and `fits` the ids, which are known later. Duplicates are recognised by 64 bits of each
     pair, in about 100 bytes of memory a pair; the chance that two of 4.5 million different pairs have the same bits is
@@ -28,7 +30,7 @@ class Cleaning:
 
     def __init__(self, data: DataConfig):
         self.data = data
-        self.num_read = 0
+        self.num_read = self.num_pieces = self.num_unknown = 0
         self.dropped: Counter[str] = Counter()
         self._seen: set[int] = set()
 
@@ -68,6 +70,8 @@ class Cleaning:
         if min(len(source_ids), len(target_ids)) < 2:  # nothing but characters that the tokenizer drops
             self.dropped["empty side"] += 1
             return False
+        self.num_pieces += len(source_ids) + len(target_ids)
+        self.num_unknown += source_ids.count(UNK_ID) + target_ids.count(UNK_ID)
         return True
 
     def hold_out(self):
@@ -77,4 +81,7 @@ class Cleaning:
     def report(self, name: str) -> str:
         kept = self.num_read - sum(self.dropped.values())
         lines = [f"{name}: {self.num_read:,} pairs read, {kept:,} kept"]
-        return "\n".join(lines + [f"{count:>10,}  {reason}" for reason, count in self.dropped.most_common()])
+        counts = self.dropped.most_common()
+        if self.num_unknown:
+            counts.append((f"of {self.num_pieces:,} pieces are unknown to the tokenizer", self.num_unknown))
+        return "\n".join(lines + [f"{count:>10,}  {what}" for what, count in counts])

@@ -99,7 +99,7 @@ class Validation(RunCallback):
         self.journal.write({"kind": "valid", "step": step, **verdict.record()})
         self.journal.say(f"step {step}: {verdict.describe()}")
         perplexity = verdict.perplexity if math.isfinite(verdict.perplexity) else math.inf
-        self._remember(step, self.agree(verdict.bleu), self.agree(perplexity))
+        self._remember(step, self.agree(verdict.bleu or 0.0), self.agree(perplexity))
         if self.is_out_of_patience:
             validations = "one validation" if self.patience == 1 else f"{self.patience} validations"
             self.journal.say(f"No better BLEU, nor perplexity at the same BLEU, in {validations}: stopping.")

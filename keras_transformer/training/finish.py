@@ -1,8 +1,8 @@
 """The end of a run: the candidates for the finished model are compared, and one becomes `model.keras`.
 
 Candidates are the last weights, the average of the newest checkpoints (Section 6.1), the moving average, and the best
-checkpoint of the run; the best validation BLEU wins, at a tie the lower perplexity. Only the winner sees the test
-set.
+checkpoint of the run; the best validation BLEU wins, at a tie, or where nothing is translated, the lower perplexity.
+Only the winner sees the test set.
 """
 
 import dataclasses
@@ -37,10 +37,11 @@ def finish(run, step):
     for name in weights:
         scores[name] = run.judge.verdict(weights[name]).record()
     winner = best_of(scores)
-    run.report("Weights, by BLEU on the validation set:")
+    run.report(f"Weights, by {'perplexity' if scores[winner]['bleu'] is None else 'BLEU'} on the validation set:")
     for name, record in scores.items():
         mark, perplexity = "*" if name == winner else " ", _or_infinity(record["perplexity"])
-        run.report(f"  {mark} {name:<16} BLEU {record['bleu']:6.2f}  perplexity {perplexity:.3f}")
+        bleu = "" if record["bleu"] is None else f"BLEU {record['bleu']:6.2f}  "
+        run.report(f"  {mark} {name:<16} {bleu}perplexity {perplexity:.3f}")
     model = run.judge.translator.model
     set_weights(model, weights[winner])
     metadata = {
@@ -58,8 +59,8 @@ def finish(run, step):
 
 
 def best_of(scores):
-    """The name of the candidate with the highest BLEU, at a tie with the lowest perplexity."""
-    return max(scores, key=lambda name: (scores[name]["bleu"], -_or_infinity(scores[name]["perplexity"])))
+    """The name of the candidate with the highest BLEU, at a tie or without BLEU with the lowest perplexity."""
+    return max(scores, key=lambda name: (scores[name]["bleu"] or 0.0, -_or_infinity(scores[name]["perplexity"])))
 
 
 def _or_infinity(perplexity):

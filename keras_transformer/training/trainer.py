@@ -271,7 +271,10 @@ def load_origin(folder, config: Config) -> Translator:
     if not origin.tokenizers.shared and data.reverse != config.data.reverse:
         different.append(f"data.reverse: {data.reverse} -> {config.data.reverse}")
     if different:
-        raise ConfigError(f"`train.start_from` needs a model like {folder}. Received: {', '.join(different)}.")
+        raise ConfigError(
+            f"`train.start_from` needs a model like that of {folder}: give its recipe again, or --set options of "
+            f"{folder}/config.json. Received: {', '.join(different)}."
+        )
     return origin
 
 

@@ -21,15 +21,17 @@ class Sample(NamedTuple):
 class Verdict(NamedTuple):
     loss: float  # label-smoothed, a token
     perplexity: float
-    bleu: float
+    bleu: float | None  # None where nothing is translated
     samples: tuple[Sample, ...]
 
     def record(self):
         figures = {"loss": self.loss, "perplexity": self.perplexity, "bleu": self.bleu}
-        return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        return {name: None if value is None or not math.isfinite(value) else value for name, value in figures.items()}
 
     def describe(self):
-        lines = [f"validation loss {self.loss:.3f}, perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f}"]
+        lines = [f"validation loss {self.loss:.3f}, perplexity {self.perplexity:.2f}"]
+        if self.bleu is not None:
+            lines[0] += f", BLEU {self.bleu:.2f}"
         for sample in self.samples:
             lines += [f"    {sample.source}", f"      -> {sample.translation}", f"      == {sample.reference}"]
         return "\n".join(lines)
@@ -67,7 +69,7 @@ class Judge:
         loss, nll = float(sums[0] / sums[2]), float(sums[1] / sums[2])
         sources, references = [source for source, _ in self.texts], [target for _, target in self.texts]
         translations = self.translator.translate(sources)
-        found = bleu(translations, references, **self.score_options) if references else 0.0
+        found = bleu(translations, references, **self.score_options) if references else None
         shown = zip(sources, references, translations, strict=True)
         samples = tuple(Sample(*texts) for texts, _ in zip(shown, range(self.num_samples), strict=False))
         return Verdict(loss, perplexity(nll), found, samples)

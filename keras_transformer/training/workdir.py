@@ -59,8 +59,13 @@ class Workdir:
 
     def lock(self):
         """Keeps other processes from training here, until the end of this one, however it comes."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - open as long as the process
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - open as long as the process
+        except OSError as error:
+            raise WorkdirError(
+                f"A workdir must be a folder that can be written. Received: {self.path}: {error.strerror}."
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

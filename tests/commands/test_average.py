@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from keras_transformer import Transformer
 from keras_transformer.__main__ import main
 from keras_transformer.training.checkpoints import Checkpoints, read_arrays
 from keras_transformer.translator import Translator
@@ -57,6 +58,19 @@ def test_checkpoints_of_a_run_with_other_pieces_are_refused(finished_run, tmp_pa
     (tmp_path / "other" / "tokenizer.model").write_bytes(b"other pieces")
     assert main([*arguments, str(tmp_path / "b")]) == 1
     assert f"Expected checkpoints of runs with the tokenizer of {finished_run}" in capsys.readouterr().err
+
+
+def test_after_an_error_it_can_be_repeated(finished_run, tmp_path, monkeypatch, capsys):
+    def run_out(self, path):
+        raise OSError(28, "No space left on device")
+
+    arguments = ["average", "--workdir", str(finished_run), "--to", str(tmp_path / "average")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Transformer, "save", run_out)
+        assert main(arguments) == 1 and "No space left" in capsys.readouterr().err
+    assert main(arguments) == 0
+    names = {path.name for path in (tmp_path / "average").iterdir()}
+    assert names == {"config.json", "model.json", "model.keras", "tokenizer.model"}
 
 
 def test_a_folder_that_holds_something_is_left_alone(finished_run, capsys):

@@ -35,6 +35,15 @@ def test_the_rest_of_an_endless_line_is_left_out_and_the_next_line_is_read(tmp_p
     assert capsys.readouterr().err.count("more than 7 bytes") == 2
 
 
+def test_a_file_in_utf16_is_read_with_a_warning(tmp_path, capsys):
+    path = tmp_path / "in.txt"
+    path.write_text("Anna\nsleeps\n", encoding="utf-16")
+    assert len(list(read_lines(path))) == 3
+    assert f"Expected UTF-8. {path} looks like UTF-16" in capsys.readouterr().err
+    path.write_bytes(b"\xff\xfe\n")
+    assert list(read_lines(path)) == ["\ufffd\ufffd"] and not capsys.readouterr().err
+
+
 def test_chunks_are_limited_in_rows_and_in_characters(monkeypatch):
     monkeypatch.setattr(lines, "MAX_CHUNK", 10)
     rows = [("ab",)] * 7 + [("x" * 50,)] * 2

@@ -2,6 +2,7 @@ import pytest
 
 from keras_transformer.config import DataConfig
 from keras_transformer.data.cleaning import Cleaning, text_digest
+from keras_transformer.tokenizer import EOS_ID, UNK_ID
 
 KEPT = [("a b", "c d"), ("naïve", "naïf")]
 
@@ -70,6 +71,14 @@ def test_the_report_says_what_went_and_why():
         "         1  empty side",
         "         1  held out for validation",
     ]
+
+
+def test_unknown_pieces_are_counted_where_there_are_some():
+    cleaning = Cleaning(DataConfig(max_length=9))
+    assert cleaning.fits([5, 6, EOS_ID], [7, EOS_ID]) and "unknown" not in cleaning.report("train")
+    assert cleaning.fits([UNK_ID, 6, EOS_ID], [UNK_ID, 7, UNK_ID, EOS_ID])
+    assert not cleaning.fits([UNK_ID] * 10, [5, EOS_ID])
+    assert "         3  of 12 pieces are unknown to the tokenizer" in cleaning.report("train").split("\n")
 
 
 def test_a_digest_is_the_same_on_every_machine():

@@ -135,7 +135,7 @@ class TestFiles:
             run(DataConfig(train=train, valid=train, vocab_size=50))
 
     def test_a_vocabulary_that_is_too_small_is_an_error_of_the_configuration(self, run, config):
-        with pytest.raises(ConfigError, match="required_chars"):
+        with pytest.raises(ConfigError, match="must be at least .* for this text"):
             run(config.replace(vocab_size=10))
 
 

@@ -26,6 +26,11 @@ def test_a_candidate_whose_loss_is_no_number_wins_no_tie(order):
     assert best_of(dict(list(scores.items())[::order])) == "best"
 
 
+def test_where_nothing_is_translated_the_perplexity_decides():
+    scores = {name: {"bleu": None, "perplexity": perplexity} for name, perplexity in {"a": 7.0, "b": 5.0}.items()}
+    assert best_of(scores) == "b"
+
+
 def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path):
     said, workdir = [], Workdir(tmp_path)
     losses = (None, 6.0, None, 5.0, None)

@@ -230,7 +230,7 @@ def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
     config = Workdir(finished_run).load_config().replace(train=dict(start_from=str(finished_run)))
     other = config.replace(model=dict(d_ff=48, dropout=0.0, tied_embeddings="target"), data=dict(shared_vocab=False))
     with pytest.raises(
-        ConfigError, match="like .*: model.d_ff: 32 -> 48, model.tied.* data.shared_vocab: True -> False"
+        ConfigError, match="config.json. Received: model.d_ff: 32 -> 48, model.tied.* data.shared_vocab: True -> False"
     ):
         load_origin(finished_run, other)
     folded = config.replace(data=dict(lowercase=True))

@@ -20,6 +20,13 @@ def test_a_second_process_is_refused(tmp_path):
     assert "WorkdirError" in second.stderr and "one run at a time" in second.stderr
 
 
+def test_a_file_is_no_workdir(tmp_path):
+    path = tmp_path / "train.en"
+    path.write_text("Anna sleeps.")
+    with pytest.raises(WorkdirError, match=f"must be a folder that can be written. Received: {path}: "):
+        Workdir(path).lock()
+
+
 def test_a_file_system_without_locks_is_not_taken_for_another_process(tmp_path, monkeypatch):
     def unsupported(file, operation):
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")

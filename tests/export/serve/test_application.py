@@ -34,7 +34,7 @@ class Echo:
         await asyncio.sleep(60)
 
     async def full(self):
-        raise RequestError(503, "The queue is full")
+        raise RequestError(503, "The queue is full", retry_after=2)
 
     async def crash(self):
         raise RuntimeError("crashed")
@@ -78,8 +78,10 @@ def test_a_prediction_has_the_form_of_its_request(url):
     ],
 )
 def test_accidents_have_their_status(url, text, status, message):
-    code, said = error(post(f"{url}:predict", instances=[text]))
+    response = post(f"{url}:predict", instances=[text])
+    code, said = error(response)
     assert code == status and message in said
+    assert response.headers.get("Retry-After") == ("2" if text == "full" else None)
 
 
 @pytest.mark.parametrize(

@@ -217,19 +217,25 @@ def test_who_asks_while_the_first_version_is_loaded_is_told_to_come_back(version
     def ask(path):
         with pytest.raises(RequestError, match="Version 1 of model demo is being loaded") as caught:
             served(versions)
-        seen.append(caught.value.status)
+        seen.append((caught.value.status, caught.value.retry_after))
         return load(path)
 
     versions._load = ask
     write(folder, 1, "one")
     poll(versions)
-    assert seen == [503] and served(versions) == "one"
+    assert seen == [(503, 5)] and served(versions) == "one"
 
 
 def test_waiting_for_a_version_is_said_once(versions):
     poll(versions)
     poll(versions)
     assert len(versions.said) == 1 and versions.said[0].startswith("waiting for a version")
+
+
+def test_who_names_the_folder_of_a_run_is_told_where_its_versions_are(versions, folder):
+    (folder / "export").mkdir()
+    poll(versions)
+    assert versions.said[0].endswith(f"in {folder}; those of a run are in {folder / 'export'}")
 
 
 def test_watching_goes_on_when_the_folder_comes_back(versions, folder, monkeypatch):
