@@ -42,18 +42,18 @@ def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def filling(folder: Path, names: Sequence[str]) -> Iterator[Path]:
-    """A folder to write to, whose files replace those of `folder` when the block ends. An error inside changes nothing.
+    """A folder to write to, whose files replace those of `folder` when the block ends. An error inside changes no file.
 
     `names` are all the files that belong together; those that are not written are removed. The last is the one without
     which the others are nothing: the old one is removed first and the new one comes last, so a killed process leaves
     the old files, the new ones, or none of that name.
     """
-    aside, *_, last = folder / FILLING, *names
+    aside, last = folder / FILLING, names[-1]
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         yield aside
-        for path in aside.iterdir():
+        for path in aside.iterdir():  # whoever has written them
             sync(path)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -69,11 +69,12 @@ def filling(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def may_be_filled(folder: Path) -> bool:
-    """Whether a folder is new, empty, or holds what a killed process was filling it with."""
+def may_be_filled(folder: Path, names: Sequence[str]) -> bool:
+    """Whether a folder is new, empty, or holds nothing but what a killed process was filling it with."""
     if not folder.is_dir():
         return not folder.exists()
-    return not any(folder.iterdir()) or (folder / FILLING).is_dir()
+    found = {path.name for path in folder.iterdir()}
+    return not found or (FILLING in found and found <= {FILLING, *names[:-1]})
 
 
 def write_text(path: Path, text: str):

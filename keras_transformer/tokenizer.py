@@ -166,10 +166,10 @@ class Tokenizer:
 def _why_not(error, kind, vocab_size):
     """What SentencePiece says when it cannot train a model, in words of this project where it is a known case."""
     if needed := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
-        hint = "With a lower `character_coverage` fewer characters become pieces."
+        hint = "It holds the characters, all or a share (`character_coverage`), and 256 bytes for `byte_fallback`."
         return f"`vocab_size` must be at least {needed[1]} for this text. Received: {vocab_size}. {hint}"
-    if "!sentences_.empty()" in str(error):
-        return "Expected sentences to train on. Received: none."
+    if "!sentences_.empty()" in str(error) or "all_chars_count" in str(error):
+        return "Expected sentences with text to train on. Received: none."
     return f"SentencePiece cannot train a {kind} model of {vocab_size} pieces: {error}"
 
 

@@ -32,7 +32,7 @@ from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILES,
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
 SAVED = ("data", "model", "decode")  # sections of the configuration that `Translator.save` writes
-FILES = ("config.json", *TOKENIZER_FILES, "model.keras")  # of which it writes some
+FILES = ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")  # a saved translator has some of these
 log = logging.getLogger(__name__)
 
 
@@ -121,11 +121,12 @@ class Translator:
         """Writes the model, in float32, the tokenizers and the rules of the search to a folder of their own.
 
         `load`, the commands and `python -m export` take the folder as they take that of a finished run. It must be new
-        or empty, or one that this method has written, which is written over.
+        or empty, or one that this method has written, which is written over: an error leaves what was there, and a kill
+        the old translator, the new one, or, in the last moment, one that `load` refuses and `save` writes anew.
         """
         folder, model = Path(folder), self.model
         config = self._config().to_dict()
-        if not may_be_filled(folder) and not _is_saved(folder):
+        if not may_be_filled(folder, FILES) and not _is_saved(folder):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
         _check_sizes(folder, model, self.tokenizers)
         if model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
@@ -335,7 +336,7 @@ class Translator:
             c.max_input_length + c.extra_length: "decode.max_input_length + decode.extra_length",
         }
         name = names.get(limit, "model.max_positions")
-        log.warning("Read %d of %d pieces (%s) of: %r...", limit, len(ids), name, text[:60])
+        log.warning("Read %d of %d pieces (%s) of: %s", limit, len(ids), name, _shortened(text))
         return [*ids[: limit - 1], EOS_ID]
 
     # --- ids to ids
@@ -354,6 +355,10 @@ def _is_saved(folder):
     config = read_json(folder / "config.json")
     data = config.get("data")
     return config.keys() == set(SAVED) and isinstance(data, dict) and "train" in data and data["train"] is None
+
+
+def _shortened(text):
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
 
 
 def _check_sizes(folder, model, tokenizers):

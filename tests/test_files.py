@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import Transformer, files
 from keras_transformer.files import (
     filling,
     may_be_filled,
@@ -103,10 +103,10 @@ def test_a_file_system_need_not_flush_the_names_of_a_folder(tmp_path, monkeypatc
 
 NAMES = "a", "b", "last"
 KILLED = """
-import os, signal, sys
+import os, runpy, signal, sys
 from pathlib import Path
-from keras_transformer.files import filling
 
+filling = runpy.run_path({files!r})["filling"]  # without the package, which would bring TensorFlow
 folder, calls_left = Path(sys.argv[1]), int(sys.argv[2])
 
 def counted(call):
@@ -138,15 +138,27 @@ def contents(folder):
 
 def test_a_folder_is_filled_as_a_whole(tmp_path):
     folder = tmp_path / "new" / "folder"
+    assert may_be_filled(folder, NAMES)
     for content, names in {"1": ("a", "last"), "2": ("b", "last")}.items():
-        assert content == "2" or may_be_filled(folder)
         fill(folder, content, names)
         assert contents(folder) == dict.fromkeys(names, content)
-        assert not may_be_filled(folder)
+        assert not may_be_filled(folder, NAMES)
     with pytest.raises(OSError, match="full"), filling(folder, NAMES) as aside:
         (aside / "last").write_text("3")
         raise OSError("full")
     assert contents(folder) == {"b": "2", "last": "2"} and len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "found, may", [((), True), (("a", ".partial"), True), (("a",), False), (("notes", ".partial"), False),
+                   (("last", ".partial"), False)]
+)  # fmt: skip
+def test_only_what_a_killed_process_left_may_be_filled_again(tmp_path, found, may):
+    for name in found:
+        (tmp_path / name).mkdir()
+    assert may_be_filled(tmp_path, NAMES) == may
+    (tmp_path / "file").touch()
+    assert not may_be_filled(tmp_path / "file", NAMES)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -157,14 +169,15 @@ def test_a_process_killed_anywhere_leaves_old_or_new_files_or_none_of_the_last_n
         folder = tmp_path / str(calls)
         if not is_new:
             fill(folder, "old", old)
-        child = subprocess.run([sys.executable, "-c", KILLED.format(names=NAMES), folder, str(calls)], timeout=60)
+        program = KILLED.format(names=NAMES, files=files.__file__)
+        child = subprocess.run([sys.executable, "-c", program, folder, str(calls)], timeout=60)
         state = contents(folder) if folder.exists() else {}
         assert state in (old, new) or "last" not in state
         found.append(state)
         if child.returncode == 0:
             break
         assert child.returncode == -signal.SIGKILL
-        assert state in (old, new) or may_be_filled(folder)
+        assert state in (old, new) or may_be_filled(folder, NAMES)
         fill(folder, "again", ("a", "last"))
         assert contents(folder) == {"a": "again", "last": "again"}
     assert found[0] == old and found[-1] == new and len(found) > 8

@@ -20,21 +20,22 @@ def add_arguments(parser):
 
 def run(options) -> int:
     from keras_transformer.files import filling, may_be_filled, save_model, write_json
-    from keras_transformer.tokenizer import TOKENIZER_FILES, Tokenizers
+    from keras_transformer.tokenizer import Tokenizers
     from keras_transformer.training.checkpoints import average_weights, set_weights
     from keras_transformer.training.trainer import new_transformer
     from keras_transformer.training.workdir import Workdir
+    from keras_transformer.translator import FILES
 
     source, target = Workdir(options.workdir), Workdir(options.to)
     config, paths = source.load_config(), _chosen(source, options)
-    if not may_be_filled(target.path):
+    if not may_be_filled(target.path, FILES):
         raise ValueError(f"--to must be a new or empty folder. Received: {target.path}.")
     _check_tokenizers(source.path, paths)
     tokenizers = Tokenizers.load(source.path)
     model = new_transformer(config, tokenizers)
     set_weights(model, average_weights(paths))
     names = [path.name if path.parent == source.checkpoints else str(path) for path in paths]
-    with filling(target.path, ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")) as folder:
+    with filling(target.path, FILES) as folder:
         aside = Workdir(folder)
         shutil.copy(source.config_path, aside.config_path)
         tokenizers.save(folder)

@@ -4,6 +4,7 @@ What a line is: export/lines.py. Of one that is too long the rest is left out, w
 .gz is packed.
 """
 
+import codecs
 import contextlib
 import errno
 import os
@@ -25,10 +26,10 @@ def read_lines(path) -> Iterator[str]:
     number = 0
     try:
         with open_input(path) as file:
+            if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                warn(f"Expected UTF-8. {path or 'Standard input'} looks like UTF-16, so its lines make no sense.")
             for line in lines.read_lines(file, _warn):
                 number += 1
-                if number == 1 and line.startswith("\ufffd\ufffd") and "\0" in line:  # its byte order mark
-                    warn(f"Expected UTF-8. {path or 'Standard input'} looks like UTF-16, so its lines make no sense.")
                 yield line
     except DAMAGED_GZIP as error:
         raise ValueError(f"{path}: the gzip file is damaged after line {number}: {error}.") from error

@@ -74,7 +74,9 @@ def _curve(options, path):
     workdir.load_config()  # there is a run
     records = read_log(workdir.log_path)
     if not records:
-        raise ValueError(f"plot curve needs the course of a run. Received: {workdir.log_path}, missing or empty.")
+        raise ValueError(
+            f"plot curve needs the log of a run. Received: {workdir.log_path}, missing or without a record."
+        )
     plots.learning_curve(records, path)
 
 

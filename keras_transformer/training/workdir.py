@@ -64,7 +64,7 @@ class Workdir:
             self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - open as long as the process
         except OSError as error:
             raise WorkdirError(
-                f"A workdir must be a folder that can be written. Received: {self.path}: {error.strerror}."
+                f"A workdir must be a folder that can be written. Received: {error.filename}: {error.strerror}."
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -49,7 +49,7 @@ def test_another_name_is_refused_and_the_file_is_left_alone(finished_run, tmp_pa
         (["attention"], "needs a sentence"),
         (["attention", "--source", "a", "--layer", "9"], "must be between 1 and"),
         (["curve", "--workdir", "/nowhere"], "config.json"),
-        (["curve", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "log.jsonl, missing or empty"),
+        (["curve", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "log.jsonl, missing or without a record"),
         (["schedule", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "it was packed"),
     ],
 )

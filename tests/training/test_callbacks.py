@@ -112,6 +112,13 @@ def test_at_a_tie_the_lower_perplexity_is_better():
     assert callback.is_best_now and callback.best["perplexity"] == 9.0
 
 
+def test_where_nothing_is_translated_the_lower_perplexity_is_better():
+    callback = validation([(None, 9.0), (None, 8.0), (None, 8.5)])
+    run([callback], 3)
+    assert callback.best == {"bleu": 0.0, "perplexity": 8.0, "step": 2, "without_progress": 1}
+    assert [record["bleu"] for record in callback.journal.records] == [None] * 3
+
+
 def test_workers_go_by_the_bleu_that_they_agree_on():
     callback = Validation(0, Judge([1, 3, 2]), Quiet(), 1, 2, agree=lambda own: 7.0)
     callback.set_model(model())

@@ -31,6 +31,20 @@ def test_where_nothing_is_translated_the_perplexity_decides():
     assert best_of(scores) == "b"
 
 
+@pytest.mark.parametrize("bleu, said", [(None, "by perplexity"), (1.0, "by BLEU")])
+def test_it_is_said_what_the_weights_were_chosen_by(tmp_path, monkeypatch, bleu, said):
+    verdict = SimpleNamespace(record=lambda: {"bleu": bleu, "perplexity": 2.0})
+    translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
+    judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
+    lines = []
+    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), report=lines.append)
+    monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
+    for name in ("set_weights", "save_model", "_test", "_draw"):
+        monkeypatch.setattr(finish, name, lambda *_: None)
+    assert finish.finish(run, 5)["validation"] == {"last": {"bleu": bleu, "perplexity": 2.0}}
+    assert said in lines[0] and ("BLEU" in lines[1]) == (bleu is not None) and "perplexity 2.000" in lines[1]
+
+
 def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path):
     said, workdir = [], Workdir(tmp_path)
     losses = (None, 6.0, None, 5.0, None)
