@@ -91,9 +91,7 @@ class TestTraining:
         assert tokenizer.decode(tokenizer.encode(["hello world"])) == ["hello world"]
 
     def test_fewer_pieces_than_characters_are_refused(self):
-        with pytest.raises(
-            ValueError, match=r"`vocab_size` must be at least \d+ for this text. Received: 20. It holds"
-        ):
+        with pytest.raises(ValueError, match=r"`vocab_size` must be at least \d+ for this text. Received: 20"):
             Tokenizer.train(SENTENCES, vocab_size=20)
 
     @pytest.mark.parametrize("sentences", [[], ["", ""], [" ", "\u200b"]])
