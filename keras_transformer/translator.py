@@ -32,7 +32,7 @@ from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILES,
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
 SAVED = ("data", "model", "decode")  # sections of the configuration that `Translator.save` writes
-FILES = ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")  # a saved translator has some of these
+FILES = ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")  # of a folder that `save` or `average` fills
 log = logging.getLogger(__name__)
 
 
