@@ -14,8 +14,8 @@ NOTES = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog() is 
 
 
 def main() -> int:
-    # In training, warnings are shown too: why there is no GPU, for example.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1" if sys.argv[1:2] == ["train"] else "3")
+    if sys.argv[1:2] != ["train"]:  # which shows warnings too: why there is no GPU, for example
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with interruption_ends(), without_notes():
         from keras_transformer.__main__ import main
     return main()
@@ -25,9 +25,10 @@ def main() -> int:
 def without_notes():
     """Leaves out what native code notes on standard error while it is being imported; warnings and errors remain.
 
-    TensorFlow writes such notes whatever level it is given. They are read by a process of its own, so that nothing is
+    TensorFlow writes some of them whatever level it is given. They are read by a process of its own, so that nothing is
     lost when the import crashes.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
     if sys.stderr is None:  # closed
         yield
         return

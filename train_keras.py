@@ -9,12 +9,10 @@ An interrupted run (Ctrl-C, SIGTERM, SIGKILL, power) goes on where it was when t
 """
 
 import argparse
-import os
 import sys
 
 from keras_transformer_cli import interruption_ends, without_notes
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
 with interruption_ends(), without_notes():
     from keras_transformer.commands import train
     from keras_transformer.commands.exit_codes import exit_code_of

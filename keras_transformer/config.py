@@ -286,7 +286,8 @@ class DecodeConfig(_Section):
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
     extra_length: int = 50  # output limit: input length + 50, Section 6.1
     # The most pieces of a sentence that are read, end of sentence included; the rest is cut off. The default is that of
-    # `data.max_length`; for a model trained on shorter text alone, a lower limit is best here too.
+    # `data.max_length`; for a model trained on shorter text alone, a lower limit is best here too. Where positions are
+    # learned, both sides have at most `model.max_positions`, whatever the limits here.
     max_input_length: int = 256
     min_length: int = 0  # the fewest pieces of a translation, end of sentence included, where its limit allows
     no_repeat_ngram: int = 0  # no translation repeats a sequence of this many pieces; 0: off

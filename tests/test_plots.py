@@ -160,6 +160,7 @@ def test_weights_without_labels_are_refused(maps):
 def test_the_other_pictures(tmp_path, maps, rng):
     plots.attention_of_sentence(maps, SOURCE, TARGET, tmp_path / "sentence.png", title="Ein kleiner Hund läuft.")
     plots.positions(rng.normal(size=(13, 6)), tmp_path / "positions.png")
+    plots.positions({side: rng.normal(size=(9, 6)) for side in ("source", "target")}, tmp_path / "both.png")
     plots.schedule(np.linspace(1e-4, 1e-3, 17), tmp_path / "schedule.png")
     rows = [
         SimpleNamespace(label="up to 5", bleu=41.2, num_sentences=1234, interval=(40.0, 43.0)),
@@ -167,7 +168,7 @@ def test_the_other_pictures(tmp_path, maps, rng):
     ]
     plots.by_length(rows, tmp_path / "length.png")
     plots.by_length(rows[1:], tmp_path / "one.png")
-    for name in ("sentence", "positions", "schedule", "length", "one"):
+    for name in ("sentence", "positions", "both", "schedule", "length", "one"):
         assert is_picture(tmp_path / f"{name}.png"), name
 
 

@@ -19,11 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import ROOT, run_logged, training_command
 
-from keras_transformer.config import Config, ConfigError
-from keras_transformer.files import write_json, write_text
-from keras_transformer.recipes import load_recipe
-from keras_transformer.training.journal import read_log
-from keras_transformer.training.workdir import differences
+from keras_transformer_cli import without_notes
+
+with without_notes():
+    from keras_transformer.config import Config, ConfigError
+    from keras_transformer.files import write_json, write_text
+    from keras_transformer.recipes import load_recipe
+    from keras_transformer.training.journal import read_log
+    from keras_transformer.training.workdir import differences
 
 RECIPE = ROOT / "examples" / "multi30k_en_de" / "recipe.toml"
 BASE = "recipe"

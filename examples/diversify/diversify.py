@@ -24,12 +24,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import run_together, training_command
 
-from keras_transformer.commands.lines import chunks, count_lines, open_output
-from keras_transformer.config import Config
-from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
-from keras_transformer.files import sync, write_json
-from keras_transformer.recipes import load_recipe
-from keras_transformer.training.workdir import Workdir, differences
+from keras_transformer_cli import without_notes
+
+with without_notes():
+    from keras_transformer.commands.lines import chunks, count_lines, open_output
+    from keras_transformer.config import Config
+    from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
+    from keras_transformer.files import sync, write_json
+    from keras_transformer.recipes import load_recipe
+    from keras_transformer.training.journal import duration
+    from keras_transformer.training.workdir import Workdir, differences
 
 HELPER = ("train.start_from=none", "train.export=false")
 TAKEN = ("data.train", "data.valid", "data.test", "data.reverse", "data.max_pairs")  # the text is that of --set
@@ -137,7 +141,7 @@ def stage(what, commands, options, workdir):
     jobs = [(command, workdir / name) for name, command in commands.items()]
     for together in [[job] for job in jobs] if options.in_turn else [jobs]:
         run_together(together)
-    print(f"    {(time.monotonic() - began) / 60:.0f} minutes", flush=True)
+    print(f"    {duration(time.monotonic() - began)}", flush=True)
 
 
 # --- the commands

@@ -19,14 +19,17 @@ import sys
 import time
 from pathlib import Path
 
-from comparison import markdown, perplexity_of
-from paper import FACTORS, ROWS, cost, scaled
-from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settings_of, train, training_command
+from keras_transformer_cli import without_notes
 
-from keras_transformer.config import ConfigError
-from keras_transformer.files import write_json, write_text
-from keras_transformer.recipes import load_recipe
-from keras_transformer.training.journal import read_log
+with without_notes():
+    from comparison import markdown, perplexity_of
+    from paper import FACTORS, ROWS, cost, scaled
+    from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settings_of, train, training_command
+
+    from keras_transformer.config import ConfigError
+    from keras_transformer.files import write_json, write_text
+    from keras_transformer.recipes import load_recipe
+    from keras_transformer.training.journal import read_log
 
 TIMED_STEPS = 30  # of base, where --steps is not given
 FEWEST_STEPS = 100  # less is no training

@@ -13,12 +13,16 @@ import sys
 import zipfile
 from pathlib import Path
 
-import keras
 import numpy as np
 
-from export.metadata import without_folders
-from keras_transformer.files import write_json
-from keras_transformer.training.workdir import Workdir
+from keras_transformer_cli import without_notes
+
+with without_notes():
+    import keras
+
+    from export.metadata import without_folders
+    from keras_transformer.files import write_json
+    from keras_transformer.training.workdir import Workdir
 
 LARGEST = 8_000_000  # bytes of everything: more does not belong into a repository
 

@@ -11,7 +11,10 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from keras_transformer.data.sources import DataError, read_lines
+from keras_transformer_cli import without_notes
+
+with without_notes():
+    from keras_transformer.data.sources import DataError, read_lines
 
 NUM_HELD_OUT = 1500  # pairs of valid and of test each
 

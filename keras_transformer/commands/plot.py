@@ -11,7 +11,9 @@ attention    who attends to whom in one sentence: encoder, decoder and cross att
              with --heads the cross attention of every head
 curve        loss, perplexity, learning rate and speed against the steps, BLEU against the minutes
 schedule     the learning rate of every step
-positions    the encodings of the positions and how similar they are"""
+positions    the encodings of the positions and how similar they are; learned ones of both sides"""
+
+OF_ATTENTION = ("source", "target", "layer", "heads")
 
 
 def add_arguments(parser):
@@ -34,6 +36,8 @@ def run(options) -> int:
     check_output(path, *files_of_run(options.workdir))
     if path.suffix and path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or have no ending (PNG). Received: {path}.")
+    if options.kind != "attention" and (given := [name for name in OF_ATTENTION if getattr(options, name)]):
+        raise ConfigError(f"--{given[0]} belongs to plot attention. Received: plot {options.kind}.")
     KINDS[options.kind](options, path)
     print(path)
     return 0
@@ -104,7 +108,9 @@ def _positions(options, path):
 
     config = _config(options)
     if config.model.positions == "learned":
-        plots.positions(Translator.load(options.workdir).model.source_positions.weights[0].numpy(), path)
+        model = Translator.load(options.workdir).model
+        tables = {"source": model.source_positions, "target": model.target_positions}
+        plots.positions({name: table.weights[0].numpy() for name, table in tables.items()}, path)
     else:
         plots.positions(np.asarray(sinusoidal_positions(np.arange(128), config.model.d_model)), path)
 

@@ -64,5 +64,5 @@ def _of_one_file(path):
     for number, line in enumerate(read_lines(path), start=1):
         pair = tuple(line.split("\t"))
         if len(pair) != 2:
-            raise ValueError(f"Line {number} must be SOURCE TAB TARGET. Received: {len(pair)} columns.")
+            raise ValueError(f"Line {number} must be SOURCE TAB TARGET. Received: {len(pair) - 1} tabs.")
         yield pair

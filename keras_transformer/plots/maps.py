@@ -75,17 +75,25 @@ def attention_of_sentence(maps, source_pieces, target_pieces, path, layer=-1, ti
 
 
 def positions(encodings, path):
-    """The encodings of positions, Section 3.5, and how similar any two of them are. (T, D)"""
-    encodings = np.asarray(encodings, "float32")
-    norms = np.linalg.norm(encodings, axis=1, keepdims=True)  # (T, 1)
-    similarity = (encodings @ encodings.T) / np.maximum(norms * norms.T, 1e-12)  # (T, T)
-    figure = new_figure(11.5, 4.6)
-    panels = (
-        ("encodings", encodings, "dimension", "value"),
-        ("similarity of two positions", similarity, "position", "cosine"),
-    )
+    """The encodings of positions, Section 3.5, and how similar any two of them are.
+
+    Args:
+        encodings: a table (T, D), or several as a dict by name, each a row of the picture.
+        path: the picture.
+    """
+    tables = encodings if isinstance(encodings, dict) else {"": encodings}
+    figure = new_figure(11.5, 4.6 * len(tables))
+    panels = []
+    for name, encodings in tables.items():
+        encodings, of = np.asarray(encodings, "float32"), f", {name}" if name else ""
+        norms = np.linalg.norm(encodings, axis=1, keepdims=True)  # (T, 1)
+        similarity = (encodings @ encodings.T) / np.maximum(norms * norms.T, 1e-12)  # (T, T)
+        panels += [
+            (f"encodings{of}", encodings, "dimension", "value"),
+            (f"similarity of two positions{of}", similarity, "position", "cosine"),
+        ]
     for i, (title, values, across, unit) in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, 2, i)
+        axes = figure.add_subplot(len(tables), 2, i)
         limit = float(np.abs(values).max()) or 1.0
         image = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         axes.set_title(title, fontsize=11, loc="left")

@@ -96,7 +96,8 @@ def _draw(run):
     losses = [record["loss"] for record in records if record["kind"] == "train" and record["loss"] is not None]
     if not losses:  # stopped before the first record, or every step was skipped
         return
-    run.report(f"Training loss {losses[0]:.2f} -> {losses[-1]:.2f}  {sparkline(losses)}")
+    first = f"{losses[0]:.2f} -> " if len(losses) > 1 else ""
+    run.report(f"Training loss {first}{losses[-1]:.2f}  {sparkline(losses)}")
     try:
         learning_curve(records, run.workdir.path / "learning_curve.png")
     except ImportError as error:

@@ -87,7 +87,7 @@ def barrier(strategy):
 
 def from_chief(strategy, number):
     """The chief's value of `number`, on every worker. A collective: every worker has to call it."""
-    return _sum(strategy, number, lambda replica: replica == 0)  # the first replica is the chief's
+    return _sum(strategy, number, only_chief=True)
 
 
 def is_same(strategy, number):
@@ -95,20 +95,21 @@ def is_same(strategy, number):
     return _sum(strategy, float(number != from_chief(strategy, number))) == 0.0
 
 
-def _sum(strategy, number, counts=lambda replica: True):
-    """The sum of the workers' numbers, each taken once for every replica of the worker that counts."""
+def _sum(strategy, number, only_chief=False):
+    """The sum of the workers' numbers, each taken once for every replica of the worker, or the chief's number alone."""
     if not has_several_workers(strategy):
         return number
+    return float(_reduced(strategy, tf.constant(number, tf.float64), only_chief))
 
-    @tf.function
-    def shared(number):
-        def mine():
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return tf.where(counts(replica), number, 0.0)
 
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(mine), axis=None)
+@tf.function  # one for all calls, each of which would otherwise be traced
+def _reduced(strategy, number, only_chief):
+    def mine():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        counts = replica == 0 if only_chief else True  # the first replica is the chief's
+        return tf.where(counts, number, 0.0)
 
-    return float(shared(tf.constant(number, tf.float64)))
+    return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(mine), axis=None)
 
 
 def distribute(batches, strategy):

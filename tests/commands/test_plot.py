@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 pytest.importorskip("matplotlib", reason="pictures need the extra plots")
 
@@ -41,6 +42,25 @@ def test_another_name_is_refused_and_the_file_is_left_alone(finished_run, tmp_pa
     assert main(["plot", "schedule", "--workdir", str(finished_run), "--output", str(tmp_path / "notes.txt")]) == 2
     assert "must end with .png, .svg, .pdf" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("given", [["--source", "a"], ["--target", "a"], ["--layer", "1"], ["--heads"]])
+def test_what_belongs_to_attention_is_refused_for_another_picture(finished_run, tmp_path, given, capsys):
+    words = ["plot", "curve", "--workdir", str(finished_run), "--output", str(tmp_path / "x.png"), *given]
+    assert main(words) == 2 and not (tmp_path / "x.png").exists()
+    assert f"{given[0]} belongs to plot attention. Received: plot curve." in capsys.readouterr().err
+
+
+def test_learned_positions_are_those_of_both_sides(finished_run, tmp_path, monkeypatch):
+    tables = {side: np.full((3, 4), value) for side, value in (("source", 1.0), ("target", 2.0))}
+    layers = {f"{side}_positions": SimpleNamespace(weights=[tf.constant(table)]) for side, table in tables.items()}
+    config = SimpleNamespace(model=SimpleNamespace(positions="learned"))
+    drawn = {}
+    monkeypatch.setattr("keras_transformer.commands.plot._config", lambda options: config)
+    monkeypatch.setattr(Translator, "load", lambda workdir: SimpleNamespace(model=SimpleNamespace(**layers)))
+    monkeypatch.setattr("keras_transformer.plots.positions", lambda encodings, path: drawn.update(encodings))
+    assert main(["plot", "positions", "--workdir", str(finished_run), "--output", str(tmp_path / "x.png")]) == 0
+    assert drawn.keys() == tables.keys() and all((drawn[side] == tables[side]).all() for side in tables)
 
 
 @pytest.mark.parametrize(

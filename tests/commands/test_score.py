@@ -42,7 +42,7 @@ def test_pairs_that_do_not_fit_are_an_error(finished_run, files, capsys):
     (files / "odd").write_text("a\tb\nonly one\n")
     for arguments, message in [
         (("--source", files / "a", "--target", files / "short"), "short ends after 1"),
-        (("--input", files / "odd"), "Line 2 must be SOURCE TAB TARGET. Received: 1 columns"),
+        (("--input", files / "odd"), "Line 2 must be SOURCE TAB TARGET. Received: 0 tabs"),
         (("--source", files / "a"), "--source and --target"),
     ]:
         assert main(["score", "--workdir", str(finished_run), *map(str, arguments)]) == 1

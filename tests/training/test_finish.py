@@ -45,13 +45,16 @@ def test_it_is_said_what_the_weights_were_chosen_by(tmp_path, monkeypatch, bleu,
     assert said in lines[0] and ("BLEU" in lines[1]) == (bleu is not None) and "perplexity 2.000" in lines[1]
 
 
-def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path):
+@pytest.mark.parametrize(
+    "losses, begins",
+    [((None, 6.0, None, 5.0, None), "Training loss 6.00 -> 5.00"), ((6.0, None), "Training loss 6.00  ")],
+)
+def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path, losses, begins):
     said, workdir = [], Workdir(tmp_path)
-    losses = (None, 6.0, None, 5.0, None)
     records = [{"kind": "train", "step": step, "loss": loss} for step, loss in enumerate(losses, start=1)]
     rewrite_log(workdir.log_path, records)
     finish._draw(SimpleNamespace(workdir=workdir, report=said.append))
-    assert said[0].startswith("Training loss 6.00 -> 5.00")
+    assert said[0].startswith(begins)
 
 
 def test_a_run_whose_curve_cannot_be_written_is_not_finished(tmp_path, monkeypatch):
