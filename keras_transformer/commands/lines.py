@@ -7,6 +7,7 @@ What a line is: export/lines.py. Of one that is too long the rest is left out, w
 import codecs
 import contextlib
 import errno
+import itertools
 import os
 import stat
 import sys
@@ -37,6 +38,16 @@ def read_lines(path) -> Iterator[str]:
 
 def _warn():
     warn(f"A line has more than {lines.MAX_LINE:,} bytes; the rest of it is not read.")
+
+
+def read_line_pairs(**paths) -> Iterator[tuple[str, str]]:
+    """The lines of two files side by side; the names of both options say whose files they are."""
+    (first, second), names = paths.values(), " and ".join(f"--{name}" for name in paths)
+    for number, pair in enumerate(itertools.zip_longest(read_lines(first), read_lines(second))):
+        if None in pair:
+            shorter = (first, second)[pair.index(None)] or "standard input"
+            raise ValueError(f"{names} must have the same number of lines. Received: {shorter} ends after {number}.")
+        yield pair
 
 
 def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tuple[str, ...]]]:

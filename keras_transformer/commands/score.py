@@ -1,10 +1,9 @@
 """keras-transformer score: how likely the model finds given translations."""
 
 import json
-from itertools import zip_longest
 
 from export.options import add_decode
-from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, read_lines
+from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, read_line_pairs, read_lines
 from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
 
 EPILOG = """\
@@ -47,17 +46,7 @@ def _pairs(options):
         return _of_one_file(options.input)
     if not (options.source and options.target) or options.input:
         raise ValueError("Expected --source and --target, or --input alone. Received: another combination of them.")
-    return _of_two_files(options.source, options.target)
-
-
-def _of_two_files(source, target):
-    files = read_lines(source), read_lines(target)
-    for number, pair in enumerate(zip_longest(*files)):
-        if None in pair:
-            shorter = (source, target)[pair.index(None)]
-            expected = "--source and --target must have the same number of lines"
-            raise ValueError(f"{expected}. Received: {shorter} ends after {number}.")
-        yield pair
+    return read_line_pairs(source=options.source, target=options.target)
 
 
 def _of_one_file(path):

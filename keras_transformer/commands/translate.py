@@ -5,7 +5,15 @@ import json
 import sys
 
 from export.options import add_decode, positive_integer
-from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, count_lines, open_output, read_lines
+from keras_transformer.commands.lines import (
+    BUFFER_LINES,
+    at_terminal,
+    chunks,
+    count_lines,
+    open_output,
+    read_line_pairs,
+    read_lines,
+)
 from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
 
@@ -24,6 +32,7 @@ def add_arguments(parser):
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--nbest", metavar="N", type=positive_integer, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
+    kind.add_argument("--prefixes", metavar="FILE", help="how each translation begins, a line each; empty: as it likes")
     parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
     add_decode(parser)
     parser.add_argument(
@@ -52,34 +61,39 @@ def run(options) -> int:
     typed = options.input is None and at_terminal()
     buffer_lines = max(1, min(BUFFER_LINES, MAX_TRANSLATIONS // (options.nbest or 1)))
     num_lines = options.buffer_lines or (1 if typed else buffer_lines)
-    output = open_output(options.output, options.input, kept=files_of_run(options.workdir))
+    rows, inputs = zip(read_lines(options.input)), [options.input]
+    if options.prefixes:
+        rows = read_line_pairs(input=options.input, prefixes=options.prefixes)
+        inputs.append(options.prefixes)
+    output = open_output(options.output, *inputs, kept=files_of_run(options.workdir))
     with output as write, _progress(options, typed) as count:
-        for chunk in chunks(zip(read_lines(options.input)), num_lines):
-            lines = [line for (line,) in chunk]
-            write(answers(lines, first))
-            first += len(lines)
-            count(len(lines))
+        for chunk in chunks(rows, num_lines):
+            write(answers(first, *zip(*chunk, strict=True)))
+            first += len(chunk)
+            count(len(chunk))
     return 0
 
 
 def answering(translator, options):
-    """The function that gives the output line of every input line; `first` is the number of the first of them.
+    """The function that gives the output line of every input line, and prefix; `first` is the number of the first.
 
     Options that the translator refuses are an error here, before an output is touched.
     """
     if options.nbest:
         translator.searching(options.nbest)
-        return lambda lines, first: map(_as_json, translator.translate_nbest(lines, options.nbest))
+        return lambda first, lines: map(_as_json, translator.translate_nbest(lines, options.nbest))
     if options.sample is not None:
         temperature = 1.0 if options.temperature is None else options.temperature
         translator.sample([], options.sample, temperature)
 
-        def draw(lines, first):
+        def draw(first, lines):
             seeds = [options.sample + first + i for i in range(len(lines))]
             return [drawn.text for drawn in translator.sample(lines, seeds, temperature)]
 
         return draw
-    return lambda lines, first: translator.translate(lines)
+    if options.prefixes:
+        return lambda first, *pairs: [found.text for found in translator.translate_prefix(*pairs)]
+    return lambda first, lines: translator.translate(lines)
 
 
 def _as_json(translations):

@@ -99,6 +99,35 @@ def test_a_long_input_has_a_bar_on_standard_error_and_translations_alone_on_stan
     assert [(len(bar), done) for bar, done in shown] == [(24, "4"), (30, "5")]
 
 
+def test_every_line_begins_with_its_prefix(finished_run, translator, tmp_path, monkeypatch, capsysbinary):
+    source, prefixes = tmp_path / "in.txt", tmp_path / "prefixes.txt"
+    lines, begun = ["Anna sleeps.", "", "Tom sleeps.", "The dog sleeps."], ["Tom", "Tom", "", "Anna"]
+    source.write_text("".join(f"{line}\n" for line in lines))
+    prefixes.write_text("".join(f"{prefix}\n" for prefix in begun))
+    expected = [found.text for found in translator.translate_prefix(lines, begun)]
+    assert expected[0].startswith("Tom") and expected[1] == "" and expected[3].startswith("Anna")
+    for size in (1, 3):
+        assert run(finished_run, "--input", source, "--prefixes", prefixes, "--buffer-lines", size) == 0
+        assert capsysbinary.readouterr().out.decode().splitlines() == expected
+    with open(source) as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert run(finished_run, "--prefixes", prefixes) == 0
+    assert capsysbinary.readouterr().out.decode().splitlines() == expected
+
+
+@pytest.mark.parametrize("missing", ["in.txt", "prefixes.txt"])
+def test_a_prefix_too_few_or_too_many_is_an_error_after_the_others(finished_run, tmp_path, missing, capsys):
+    for name in ("in.txt", "prefixes.txt"):
+        (tmp_path / name).write_text("Tom\n" * (1 if name == missing else 2))
+    arguments = ("--input", tmp_path / "in.txt", "--prefixes", tmp_path / "prefixes.txt")
+    assert run(finished_run, *arguments) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("Tom") and out.count("\n") == 1
+    assert f"--input and --prefixes must have the same number of lines. Received: {tmp_path / missing} ends" in err
+    assert run(finished_run, *arguments, "--output", tmp_path / "prefixes.txt") == 1
+    assert "must not be a file that is read" in capsys.readouterr().err
+
+
 def test_the_search_can_be_changed(finished_run, tmp_path, capsysbinary):
     source = tmp_path / "in.txt"
     source.write_text("Anna sleeps.\n")
