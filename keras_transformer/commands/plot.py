@@ -85,15 +85,14 @@ def _curve(options, path):
 
 
 def _schedule(options, path):
-    import json
-
     import numpy as np
 
     from keras_transformer import plots
     from keras_transformer.training.step import schedule_of
+    from keras_transformer.training.workdir import Workdir
 
     config = _config(options)
-    if "train" not in json.loads((Path(options.workdir) / "config.json").read_text(encoding="utf-8")):
+    if not Workdir(options.workdir).tells_its_training():
         raise ValueError(f"Expected a run. {options.workdir} does not say how its model was trained: it was packed.")
     schedule = schedule_of(config.train, config.model.d_model)
     plots.schedule(np.asarray(schedule(np.arange(config.train.steps))), path)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from keras_transformer.config import Config, DecodeConfig
 from keras_transformer.files import write_json
+from keras_transformer.tokenizer import TOKENIZER_FILES
 from keras_transformer.training.checkpoints import Checkpoints
 
 # What may change when a run goes on, because no step made so far depended on it. Text may lie elsewhere: that of train
@@ -96,6 +97,11 @@ class Workdir:
             self._refuse_other_files()
             write_json(self.config_path, config.to_dict())
             return []
+        if not self.tells_its_training():
+            raise WorkdirError(
+                f"A run goes on where its checkpoints are. {self.path} holds a model that was saved or packed without "
+                f"its training; give another --workdir, and train.start_from={self.path} to begin with its weights."
+            )
         found = differences(self.load_config().to_dict(), config.to_dict())
         described = {key: f"{key}: {old!r} -> {new!r}" for key, (old, new) in found.items()}
         if refused := [f"    {described[key]}" for key in found if not may_change(key, *found[key])]:
@@ -111,7 +117,7 @@ class Workdir:
         if self.config_path.exists():
             self.load_config()
             return
-        names = "model.keras", "tokenizer.model", "source.model", "target.model", "log.jsonl", "learning_curve.png"
+        names = "model.keras", *TOKENIZER_FILES, "log.jsonl", "learning_curve.png"
         names += "model.json", "report.html", "report.json"
         if others := [name for name in names if (self.path / name).exists()]:
             raise WorkdirError(
@@ -132,9 +138,18 @@ class Workdir:
             )
         write_json(self.config_path, config.to_dict())
 
+    def tells_its_training(self) -> bool:
+        """Whether there is the configuration of a run, rather than that of a model that was saved or packed."""
+        return "train" in self._read_config()[0]
+
     def load_config(self) -> Config:
+        return self._read_config()[1]
+
+    def _read_config(self):
+        """config.json as it is, and as a `Config`, which has defaults for what it leaves out."""
         try:
-            return Config.from_dict(json.loads(self.config_path.read_text(encoding="utf-8")))
+            values = json.loads(self.config_path.read_text(encoding="utf-8"))
+            return values, Config.from_dict(values)
         except FileNotFoundError as error:
             raise WorkdirError(
                 f"A workdir holds a config.json, written by train_keras.py. There is none in {self.path}."

@@ -1,6 +1,7 @@
 """One folder, one run, one configuration."""
 
 import errno
+import json
 import subprocess
 import sys
 
@@ -42,6 +43,16 @@ def test_before_the_first_checkpoint_a_mistake_can_be_mended(tmp_path):
     changed = Config().replace(data=dict(train=["a.en", "a.de"]))
     workdir.claim(changed)
     assert workdir.load_config() == changed
+
+
+def test_a_model_without_its_training_is_no_run(tmp_path):
+    config = Config()
+    saved = {section: values for section, values in config.to_dict().items() if section != "train"}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    (tmp_path / "model.keras").write_bytes(b"")
+    assert Workdir(tmp_path).load_config() == config
+    with pytest.raises(WorkdirError, match=f"saved or packed without its training.*train.start_from={tmp_path}"):
+        Workdir(tmp_path).claim(config)
 
 
 OTHERS = ["model.keras", "tokenizer.model", "source.model", "target.model"]
