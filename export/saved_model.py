@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from export import metadata, serving_files, warmup
 from export.contents import operations
 from export.versions import ExportError, free_version, publish
 
+CHECK = Path(__file__).with_name("check.py")
 TOLERANCE, RELATIVE = 1e-4, 1e-5  # of a score, the larger of them: two processes may add up in different orders
 NUM_SENTENCES = 12  # of the validation data
 HOSTILE = ["", " \t\u00a0\u2028", "a", "\x00", "\ufffd\u200b", "e\u0301 \ufb01 ½ 👩‍👩‍👧", "</s> <unk> ⁇ ▁", "ab " * 40]
@@ -154,9 +156,13 @@ def _is_close(score, expected):
 
 def _answers(folder, texts):
     # -P: no file beside check.py is imported by chance.
-    command = [sys.executable, "-P", str(Path(__file__).with_name("check.py")), str(folder)]
+    command = [sys.executable, "-P", str(CHECK), str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, env=environment)
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        hint = ", as the system does where memory runs out" if name == "SIGKILL" else ""
+        raise ExportError(f"The process that checks the exported model got {name}{hint}. Nothing was exported.")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise ExportError(f"The exported model cannot be used in a fresh process: {last}")

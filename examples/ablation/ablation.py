@@ -50,7 +50,6 @@ T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # Student's t: two-sided, for the 
 def main(arguments=None):
     options = parse(arguments)
     workdir = Path(options.workdir).resolve()
-    workdir.mkdir(parents=True, exist_ok=True)
     names = [name for name in CHANGES if name == BASE or not options.rows or name in options.rows]
     results = {name: [] for name in names}
     for seed in options.seeds:
@@ -71,11 +70,13 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if not 1 <= len(set(options.seeds)) == len(options.seeds) <= max(T_95):
         parser.error(f"--seeds takes one to {max(T_95)} different numbers. Received: {options.seeds}.")
-    if taken := [setting for setting in options.set if setting.startswith(SCORED_BY)]:
+    if taken := [setting for setting in options.set if setting.strip().startswith(SCORED_BY)]:
         parser.error(f"--set cannot change what the rows are scored by. Received: {taken[0]}.")
     try:
-        load_recipe(RECIPE, options.set)
-    except ConfigError as error:
+        for seed in options.seeds:
+            load_recipe(RECIPE, [*options.set, f"train.seed={seed}"])
+        Path(options.workdir).mkdir(parents=True, exist_ok=True)
+    except (ConfigError, OSError) as error:
         parser.error(str(error))
     return options
 

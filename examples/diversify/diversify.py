@@ -74,7 +74,7 @@ def parse(arguments):
     parser.add_argument("--helper", help=f"for the helpers alone; their own settings: {', '.join(HELPER)}", **setting)
     parser.add_argument("--in-turn", action="store_true", help="one helper after the other, as on a GPU")
     options = parser.parse_args(arguments)
-    if taken := [setting for setting in options.helper if setting.startswith(TAKEN)]:
+    if taken := [setting for setting in options.helper if setting.strip().startswith(TAKEN)]:
         parser.error(f"--helper cannot change the text; --set can, for all. Received: {taken[0]}.")
     try:
         recipe, _ = load_recipe(options.recipe, options.set), helper(options)

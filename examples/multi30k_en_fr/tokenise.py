@@ -25,12 +25,20 @@ def main(arguments=None):
         if not path.is_file():
             parser.error(f"--from must hold {path.name}. Received: {path}, which is not a file.")
     folder = Path(options.to)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(str(error))
     for language in options.languages:
         tokenise = tokeniser(language)
         for split in SPLITS:
-            text = (Path(options.raw) / f"{split}.{language}").read_bytes().decode("utf-8")
-            lines = text.removesuffix("\n").split("\n")
+            raw = Path(options.raw) / f"{split}.{language}"
+            try:
+                lines = raw.read_bytes().decode("utf-8").split("\n")
+            except UnicodeDecodeError as error:
+                parser.error(f"--from must hold UTF-8. Received: {raw}: {error}.")
+            if not lines[-1]:
+                lines.pop()  # behind the end of the last line
             path = folder / f"{split}.lc.norm.tok.{language}"
             path.write_text("".join(f"{tokenise(line)}\n" for line in lines), encoding="utf-8", newline="\n")
             print(path)

@@ -42,7 +42,6 @@ OWN = (  # of a row, or of all
 def main(arguments=None):
     options = parse(arguments)
     workdir = Path(options.workdir).resolve()
-    workdir.mkdir(parents=True, exist_ok=True)
     plan = make_plan(options, workdir)
     names = chosen(options)
     print(f"{len(names)} rows of {plan['steps']:,} steps in {workdir}", flush=True)
@@ -71,11 +70,12 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.steps is not None and options.steps < 1:
         parser.error(f"--steps must be at least 1. Received: {options.steps}.")
-    if taken := [setting for setting in options.set if setting.startswith(OWN)]:
+    if taken := [setting for setting in options.set if setting.strip().startswith(OWN)]:
         parser.error(f"--set cannot change what makes a row, or what all rows have in common. Received: {taken[0]}.")
     try:
         load_recipe(None, options.set)
-    except ConfigError as error:
+        Path(options.workdir).mkdir(parents=True, exist_ok=True)
+    except (ConfigError, OSError) as error:
         parser.error(str(error))
     return options
 
@@ -102,6 +102,11 @@ def make_plan(options, workdir) -> dict:
         if not Path(file).is_file():
             raise SystemExit(f"--data must hold {Path(file).name}. Received: {file}, which is not a file.")
     plan["steps"] = options.steps or steps_within(options, plan, workdir)
+    try:
+        for name in chosen(options):
+            load_recipe(None, settings_of(name, plan))
+    except ConfigError as error:  # a plan that is kept cannot be changed
+        raise SystemExit(f"error: {error}") from error
     write_json(path, plan)
     return plan
 

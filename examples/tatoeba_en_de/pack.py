@@ -21,8 +21,9 @@ with without_notes():
     import keras
 
     from export.metadata import without_folders
-    from keras_transformer.files import write_json
+    from keras_transformer.files import filling, may_be_filled, write_json
     from keras_transformer.training.workdir import Workdir
+    from keras_transformer.translator import FILES
 
 LARGEST = 8_000_000  # bytes of everything: more does not belong into a repository
 
@@ -35,15 +36,19 @@ def main(arguments=None):
     run, folder = Workdir(options.workdir), Path(options.to)
     if not run.model_path.is_file():
         parser.error(f"--workdir must be a finished run, with a model.keras. Received: {run.path}, which has none.")
-    if folder.exists() and any(folder.iterdir()):
+    if not may_be_filled(folder, FILES):
         parser.error(f"--to must be an empty folder. Received: {folder}, which is not.")
-    folder.mkdir(parents=True, exist_ok=True)
-    config = run.load_config().to_dict()
-    config["data"]["test"] = None  # it is not in the folder
-    pack(run.model_path, folder / "model.keras")
-    write_json(folder / "config.json", without_folders({key: config[key] for key in ("data", "model", "decode")}))
-    for path in run.path.glob("*.model"):  # one tokenizer, or two
-        shutil.copy(path, folder)
+    try:
+        config = run.load_config().to_dict()
+        config["data"]["test"] = None  # it is not in the folder
+        with filling(folder, FILES) as aside:
+            kept = {key: config[key] for key in ("data", "model", "decode")}
+            write_json(aside / "config.json", without_folders(kept))
+            for path in run.path.glob("*.model"):  # one tokenizer, or two
+                shutil.copy(path, aside)
+            pack(run.model_path, aside / "model.keras")
+    except (ValueError, OSError) as error:  # a damaged file, a full disk
+        parser.error(str(error))
     size = sum(path.stat().st_size for path in folder.iterdir())
     remark = f", more than the {LARGEST:,} that a repository should take" if size > LARGEST else ""
     print(f"{folder}: {size:,} bytes{remark}")

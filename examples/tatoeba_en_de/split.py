@@ -32,7 +32,10 @@ def main(arguments=None):
     if not parts["train"]:
         parser.error(f"--from must hold more than {2 * NUM_HELD_OUT:,} sentences. Received: {len(pairs):,} pairs.")
     folder = Path(options.to)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(str(error))
     for name, pairs in parts.items():
         for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             text = "".join(f"{sentence}\n" for sentence in side)

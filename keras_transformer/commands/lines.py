@@ -80,9 +80,13 @@ def open_output(path, *inputs, kept=()):
     for other in inputs:
         if other is not None and not Path(other).is_fifo():  # a pipe can be read only once
             open_input(other).close()  # an input that cannot be read should not cost what is in `path`
-    if path is not None:
+    if path is None:
+        _check_other(None, inputs)
+        opened = contextlib.nullcontext(_standard("stdout"))
+    else:
         check_output(path, *inputs, *kept)
-    with _named(path), contextlib.nullcontext(_standard("stdout")) if path is None else open_packed(path, "wb") as file:
+        opened = open_packed(path, "wb")
+    with _named(path or "standard output"), opened as file:
 
         def write(lines: Iterable[str]):
             for line in lines:
@@ -108,9 +112,8 @@ def check_output(path, *inputs):
     if Path(path).is_fifo():  # its reader would take the end of this try for the end of the output
         return
     existed = Path(path).exists()
-    for other in inputs:
-        if existed and _is_same_file(path, other):
-            raise ValueError(f"The output must not be a file that is read. Received: {path} for both.")
+    if existed:
+        _check_other(path, inputs)
     try:
         with open(path, "ab"):
             pass
@@ -120,12 +123,21 @@ def check_output(path, *inputs):
         Path(path).resolve().unlink()  # of a link, what it points to
 
 
+def _check_other(path, inputs):
+    """Raises an error if the output is one of the inputs; None stands for standard output, or standard input."""
+    if any(_is_same_file(path, other) for other in inputs):
+        raise ValueError(f"The output must not be a file that is read. Received: {path or 'standard output'} for both.")
+
+
 def _is_same_file(path, other):
-    """Whether what is read, `other`, is the file `path`; None stands for standard input."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # it is not there, closed, or no file
-        there = os.fstat(sys.stdin.fileno()) if other is None else os.stat(other)
-        return stat.S_ISREG(there.st_mode) and os.path.samestat(os.stat(path), there)
+        written, read = _status(path, sys.stdout), _status(other, sys.stdin)
+        return stat.S_ISREG(read.st_mode) and os.path.samestat(written, read)
     return False
+
+
+def _status(path, stream):
+    return os.fstat(stream.fileno()) if path is None else os.stat(path)
 
 
 def count_lines(path) -> int | None:

@@ -84,11 +84,16 @@ def hints(workdir, config):
 
 
 def _exported(workdir):
-    """The newest version, if it is one of the finished model."""
+    """The newest version, if it is one of the finished model, with what belongs beside it."""
+    from export import serving_files
     from export.versions import versions
 
-    found = [workdir / "export" / str(number) for number in versions(workdir / "export")[-1:]]
-    return next((path for path in found if path.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime), None)
+    to = workdir / "export"
+    for path in [to / str(number) for number in versions(to)[-1:]]:
+        if path.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime:
+            serving_files.write(to)  # the process that has published it may have been killed right after
+            return path
+    return None
 
 
 def _export(workdir):

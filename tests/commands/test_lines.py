@@ -60,6 +60,22 @@ def test_what_is_written_is_one_line_each(tmp_path):
     assert path.read_bytes() == "a b\n\n? ä\n".encode()
 
 
+def test_standard_output_is_no_file_that_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "text"
+    path.write_text("a\n")
+    for read in (path, None):
+        with open(path) as stdin, open(path, "a") as stdout, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
+            patch.setattr(sys, "stdout", stdout)
+            with pytest.raises(ValueError, match="Received: standard output for both"), open_output(None, read):
+                pass
+    with open(tmp_path / "other", "w") as stdout, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        with open_output(None, path) as write:
+            write(["b"])
+    assert (path.read_text(), (tmp_path / "other").read_text()) == ("a\n", "b\n")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
 def test_an_output_that_is_full_is_named():
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"), open_output("/dev/full") as write:

@@ -80,9 +80,12 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     assert list(translations) == Translator.load(workdir).translate(texts) and len(set(translations)) > 1
     assert said.count("      -> ") == len(set(texts)) == 5 and str(workdir / "export" / "1") in said
     assert (workdir / "export" / "1" / "saved_model.pb").exists()
+    written = {path.name: path.read_bytes() for path in (workdir / "export" / "serving").iterdir()}
+    shutil.rmtree(workdir / "export" / "serving")  # as if killed after the version was there
     train.deliver(workdir, config.replace(train={"export": True}))
     assert "      -> " not in capsys.readouterr().out
     assert not (workdir / "export" / "2").exists()
+    assert {path.name: path.read_bytes() for path in (workdir / "export" / "serving").iterdir()} == written
 
 
 def test_a_run_that_asks_for_no_export_has_none(finished_run, capsys):

@@ -93,6 +93,14 @@ def test_what_scores_the_rows_is_theirs(capsys):
     assert "Received: data.reverse=true" in capsys.readouterr().err
 
 
+def test_what_no_row_could_have_is_refused_at_once(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for wrong, said in ((["--seeds", "-1"], "seed=-1"), (["--workdir", str(tmp_path / "file")], "File exists")):
+        with pytest.raises(SystemExit):
+            ablation.main(["--workdir", str(tmp_path), *wrong])
+        assert said in capsys.readouterr().err
+
+
 def test_seeds_are_few_and_different(capsys):
     for seeds in (["1", "1"], list("123456")):
         with pytest.raises(SystemExit):

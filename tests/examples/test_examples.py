@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import runpy
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,19 @@ def test_a_packed_run_is_a_small_translator_that_knows_nothing_of_its_machine(fi
     assert "must be an empty folder" in capsys.readouterr().err
 
 
+def test_packing_goes_through_after_a_kill_and_leaves_nothing_after_an_error(finished_run, tmp_path, capsys):
+    partial = tmp_path / "model" / ".partial"
+    partial.mkdir(parents=True)
+    (partial / "plain.keras").write_bytes(b"half")
+    pack = runpy.run_path(str(ROOT / "examples/tatoeba_en_de/pack.py"))["main"]
+    assert pack(["--workdir", str(finished_run), "--to", str(tmp_path / "model")]) == 0
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.keras", "config.json", "tokenizer.model"}
+    run = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("data", "checkpoints"))
+    (run / "model.keras").write_bytes(b"damaged")
+    refused = refusal("tatoeba_en_de/pack.py", capsys, "--workdir", run, "--to", tmp_path / "other")
+    assert "model.keras" in refused and not list((tmp_path / "other").iterdir())
+
+
 def test_the_translator_in_the_repository_is_small_and_translates(capsys):
     folder = ROOT / "examples/tatoeba_en_de/model"
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 8_000_000
@@ -224,6 +238,15 @@ def test_wrong_calls_are_refused_in_one_line_and_leave_nothing(tmp_path, capsys)
     assert "train.xx" in refusal(
         "multi30k_en_fr/tokenise.py", capsys, "--from", tmp_path, "--to", out, "--languages", "xx"
     )
+    (tmp_path / "train.xx").write_bytes(b"\xff\n")
+    for split in ("valid", "test2016"):
+        (tmp_path / f"{split}.xx").touch()
+    (tmp_path / "pairs").write_text("".join(f"a{n}\tb{n}\n" for n in range(3001)))
+    for words in (
+        ["tatoeba_en_de/split.py", "--from", tmp_path / "pairs"],
+        ["multi30k_en_fr/tokenise.py", "--from", tmp_path, "--languages", "xx"],
+    ):
+        assert "File exists" in refusal(words[0], capsys, *words[1:], "--to", tmp_path / "pairs")
     assert "nonsense" in refusal("ablation/ablation.py", capsys, "--workdir", out, "--set", "train.nonsense=1")
     assert not out.exists()
 

@@ -200,11 +200,16 @@ def test_the_settings_of_a_row():
         (["--set", "train.xla=false", "--set", "train.label_smoothing=0.3"], "Received: train.label_smoothing=0.3"),
         (["--set", "data.reverse=true"], "Received: data.reverse=true"),
         (["--set", "train.nonsense=1"], "nonsense"),
+        (["--set", " train.seed=2"], "Received:  train.seed=2"),
         (["--steps", "0"], "at least 1"),
-        ([], "must hold train.en"),
+        (["--seed", "-3"], "seed=-3"),
+        (["--set", "train.cooldown_steps=50"], "cooldown_steps"),
+        (["--data", "nothing"], "must hold train.en"),
     ],
 )
 def test_a_wrong_call_leaves_no_plan(wrong, said, tmp_path, capsys):
+    for name in ("train.en", "train.de", "valid.en", "valid.de"):
+        (tmp_path / name).touch()
     with pytest.raises(SystemExit) as stopped:
         run.main(["--data", str(tmp_path), "--workdir", str(tmp_path / "work"), "--steps", "9", *wrong])
     assert said in capsys.readouterr().err + str(stopped.value)

@@ -154,6 +154,15 @@ def test_what_does_not_load_is_refused(translator, tmp_path):
         saved_model.compare(tmp_path, translator, TEXTS, 4096)
 
 
+@pytest.mark.parametrize("name, hint", [("SIGKILL", ", as the system does where memory runs out"), ("SIGTERM", "")])
+def test_it_is_said_that_the_process_that_checks_was_killed(translator, tmp_path, monkeypatch, name, hint):
+    noted = f"import os, signal, sys; print('I0000 a note', file=sys.stderr); os.kill(os.getpid(), signal.{name})"
+    monkeypatch.setattr(saved_model, "CHECK", tmp_path / "check.py")
+    (tmp_path / "check.py").write_text(noted)
+    with pytest.raises(ExportError, match=f"got {name}{hint}. Nothing was exported"):
+        saved_model.compare(tmp_path, translator, TEXTS, 4096)
+
+
 def test_a_version_that_a_server_could_not_warm_up_is_refused(exported, translator, tmp_path):
     folder = shutil.copytree(exported, tmp_path / "1")
     log = PredictionLog()
