@@ -14,6 +14,7 @@ from keras_transformer.layers.kept_panels import KeptPanels
 from keras_transformer.layers.products import (
     graph_panel_product,
     is_large,
+    is_large_in_graph,
     left_product,
     turned_product,
     xla_products,
@@ -34,7 +35,8 @@ def search_products(model, loop, few=False, panels=None):
         return {vocabulary: left_product(vocabulary.cast_kernel())} if is_large(vocabulary.kernel) else {}
     products = {}
     if loop == "graph":
-        products[vocabulary] = (graph_panel_product if few else turned_product)(vocabulary.cast_kernel())
+        kernel, in_panels = vocabulary.cast_kernel(), few and is_large_in_graph(vocabulary.kernel)
+        products[vocabulary] = graph_panel_product(kernel, transposed=True) if in_panels else turned_product(kernel)
         for block in model.decoder:
             products |= _graph_products(block, few)
         return products
@@ -75,8 +77,12 @@ def _groups_of_step(model):
 def _graph_products(block, few):
     """The products of a decoder block in a graph without XLA. For an attention the entry is not a product but the kind
     of cache as which it reads its keys and values. -> {layer: product}"""
-    itself, cross = block.self_attention, block.cross_attention
-    of_attention = itself.query, itself.key, itself.value, itself.output_projection
-    layers = *of_attention, cross.query, cross.output_projection, block.feed_forward
-    products = {layer: layer.graph_product() for layer in layers}
+    itself, cross, network = block.self_attention, block.cross_attention, block.feed_forward
+    layers, products = [itself.query, itself.key, itself.value, cross.query], {}
+    layers += [itself.output_projection, cross.output_projection]
+    if few and is_large_in_graph(network.inner.kernel):
+        products |= {layer: graph_panel_product(layer.cast_kernel()) for layer in (network.inner, network.outer)}
+    else:
+        layers.append(network)
+    products |= {layer: layer.graph_product() for layer in layers}
     return products | dict.fromkeys((itself, cross), FewRowsKVCache) if few else products

@@ -15,7 +15,7 @@ from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
     monkeypatch.setattr(products, "LARGE", 1 if is_large else 10**9)
     monkeypatch.setattr(products, "LARGE_DENSE", 1 if dense_is_large else 10**9)
-    monkeypatch.setattr(products, "GRAPH_LARGE", 1)
+    monkeypatch.setattr(products, "GRAPH_LARGE", 1 if dense_is_large else 10**9)
     model, made = small_model(d_ff=131), []  # more than one panel
     vocabulary, dense = model.output_embedding, 8 * SMALL["num_decoder_layers"]
     left = is_large + dense * dense_is_large
@@ -33,17 +33,19 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
         ("any", False, []),
         ("xla", False, ["by_panels"] * (dense + 1 - left) + ["by_rows"] * left),
         ("graph", False, []),
-        ("graph", True, ["by_graph_panels"]),
+        ("graph", True, ["by_graph_panels"] * (1 + 2 * SMALL["num_decoder_layers"]) * dense_is_large),
     ):
         made.clear()
         found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert sorted(made) == expected_products
     attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
+    networks = {block.feed_forward for block in model.decoder}
+    of_networks = {layer for network in networks for layer in (network.inner, network.outer)}
     of_many, of_few = search_products(model, "graph"), search_products(model, "graph", few=True)
-    assert {layer: of_few[layer] for layer in of_few.keys() - of_many.keys()} == dict.fromkeys(
-        attentions, FewRowsKVCache
-    )
+    assert of_few.keys() - of_many.keys() == {*attentions, *(of_networks if dense_is_large else ())}
+    assert of_many.keys() - of_few.keys() == (networks if dense_is_large else set())
+    assert {of_few[attention] for attention in attentions} == {FewRowsKVCache}
     assert len(of_many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
     assert list(search_products(model, "any")) == [vocabulary] * is_large  # on the left
 

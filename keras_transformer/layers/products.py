@@ -8,7 +8,7 @@ search may prepare another way to multiply for a layer, a `Product`:
                                  for a large kernel, turned to (N, D), arrays of its rows, each as the left operand
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     summed_product        graph  parts of a large kernel's rows, whose products are added
-    graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large vocabulary
+    graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large kernel
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
 In a graph a feed-forward network has a way of its own (layers/feed_forward.py), and for an attention a kind of cache is
@@ -39,7 +39,7 @@ THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not meas
 FEW_ROWS = 32  # with panels a search of 16 rows is 1.17 times as fast, of 32 rows 1.08 to 1.11, of 64 rows 0.84 to 0.94
 LARGE_DENSE_ROWS = 128  # a search of so many is 1.06 times as fast; products of 256 rows take longer
 GRAPH_FEW_ROWS = 16  # when all large kernels had panels, a search of 8 was 1.23 times as fast, of 16 1.09
-GRAPH_LARGE = 2**20  # numbers of a vocabulary; a smaller one stays in the processor's caches
+GRAPH_LARGE = 2**20  # numbers of a kernel
 MOST_PARTS, LEAST_PART = 4, 2**17  # of a kernel in a graph: most parts, fewest numbers of one; found with two cores
 LEFT_ROWS, LEFT_PARTS = 16, 4  # with more rows XLA is faster in its own way
 
@@ -176,16 +176,16 @@ def part_sizes(kernel, axis):
     return [(size + place) // number for place in range(number)]
 
 
-def graph_panel_product(kernel):
-    """Multiplies by narrower panels, for few rows in a graph without XLA. (V, D) -> Product
-
-    With 32 rows or more these gain nothing. Vocabularies of less than `GRAPH_LARGE` numbers are not cut, but turned.
-    """
-    if math.prod(kernel.shape) < GRAPH_LARGE:
-        return turned_product(kernel)
-    size = kernel.shape[0]
-    [panels] = to_panels(kernel, transposed=True, columns=GRAPH_COLUMNS, num_arrays=1)
+def graph_panel_product(kernel, transposed=False):
+    """Multiplies by narrower panels, for few rows in a graph without XLA. (D, N) or transposed (N, D) -> Product"""
+    size = kernel.shape[0 if transposed else 1]
+    [panels] = to_panels(kernel, transposed, GRAPH_COLUMNS, num_arrays=1)
     return lambda rows: by_graph_panels(rows, panels, size)
+
+
+def is_large_in_graph(kernel):
+    """Whether panels of a kernel pay in a graph; a smaller one stays in the processor's caches as it is."""
+    return math.prod(kernel.shape) >= GRAPH_LARGE
 
 
 def turned_product(kernel):

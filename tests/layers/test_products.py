@@ -218,19 +218,24 @@ def test_a_large_kernel_is_a_left_operand_up_to_so_many_rows(rng, monkeypatch, w
 
 
 @pytest.mark.parametrize("rows", [1, 4, GRAPH_FEW_ROWS])
-@pytest.mark.parametrize("large", [1, D * 71, D * 71 + 1])
-def test_a_graph_cuts_a_large_vocabulary_into_one_array_of_panels(rng, monkeypatch, large, rows):
+@pytest.mark.parametrize("which", [0, 1], ids=["a dense layer's", "a vocabulary's"])
+def test_a_graph_cuts_a_kernel_into_one_array_of_panels(rng, monkeypatch, which, rows):
     seen = []
-    monkeypatch.setattr(products, "GRAPH_LARGE", large)
     monkeypatch.setattr(
         products, "by_graph_panels", lambda x, cut, size: seen.append(cut.shape) or by_graph_panels(x, cut, size)
     )
-    [vocabulary] = vocabularies(71)
+    layer, call = layers()[which]
     x = rng.normal(size=(1, rows, D)).astype("float32")
-    with use_products({vocabulary: graph_panel_product(vocabulary.cast_kernel())}):
-        found = vocabulary.logits(x)
-    np.testing.assert_allclose(found, vocabulary.logits(x), atol=1e-5)
-    assert seen == ([(3, D, GRAPH_COLUMNS)] if large <= D * 71 else [])
+    with use_products({layer: graph_panel_product(layer.cast_kernel(), transposed=layer.is_transposed)}):
+        found = call(x)
+    np.testing.assert_allclose(found, call(x), atol=1e-5)
+    assert seen == [(3, D, GRAPH_COLUMNS)]
+
+
+@pytest.mark.parametrize("large, is_large", [(D * 71, True), (D * 71 + 1, False)])
+def test_a_kernel_is_large_in_a_graph_from_so_many_numbers_on(monkeypatch, large, is_large):
+    monkeypatch.setattr(products, "GRAPH_LARGE", large)
+    assert all(products.is_large_in_graph(layer.kernel) == is_large for layer, _ in layers())
 
 
 PARTS_OF_A_KERNEL = pytest.mark.parametrize(
