@@ -26,10 +26,10 @@ def without_notes():
     """Leaves out what native code notes on standard error while it is being imported; warnings and errors remain.
 
     TensorFlow writes some of them whatever level it is given. They are read by a process of its own, so that nothing is
-    lost when the import crashes.
+    lost when the import crashes. The level that the others follow stays set, for this process and those it starts.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
-    if sys.stderr is None:  # closed
+    if sys.stderr is None or "tensorflow" in sys.modules:  # it is closed, or there is nothing more to be noted
         yield
         return
     reading, writing = os.pipe()

@@ -159,10 +159,9 @@ def _answers(folder, texts):
     command = [sys.executable, "-P", str(CHECK), str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, env=environment)
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        hint = ", as the system does where memory runs out" if name == "SIGKILL" else ""
-        raise ExportError(f"The process that checks the exported model got {name}{hint}. Nothing was exported.")
+    if done.returncode == -signal.SIGKILL:
+        hint = "as the system does where memory runs out"
+        raise ExportError(f"The process that checks the exported model was killed, {hint}. Nothing was exported.")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise ExportError(f"The exported model cannot be used in a fresh process: {last}")

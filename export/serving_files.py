@@ -73,6 +73,14 @@ def write(to: Path):
         ) from error
 
 
+def complete(to: Path, version: Path):
+    """Does what is left to do where an export ended between publishing a version and the end of `write`."""
+    path = to / "serving" / MODELS
+    if not path.exists() or path.stat().st_mtime < version.stat().st_mtime:
+        check(to)
+        write(to)
+
+
 def labels(to: Path) -> dict[str, int]:
     """The labels in models.config, and the versions that have them; none where there is no such file."""
     path = to / "serving" / MODELS
@@ -88,10 +96,10 @@ def _write(folder, name, there):
 
     folder.mkdir(exist_ok=True)
     with _locked(folder):
-        write_text(folder / MODELS, _renewed(folder / MODELS, name, there))
         for template in sorted(TEMPLATES.iterdir()):
             if not (folder / template.name).exists():
                 write_text(folder / template.name, _filled(template, name))
+        write_text(folder / MODELS, _renewed(folder / MODELS, name, there))  # last, see `complete`
 
 
 @contextlib.contextmanager

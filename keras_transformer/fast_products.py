@@ -78,11 +78,11 @@ def _graph_products(block, few):
     """The products of a decoder block in a graph without XLA. For an attention the entry is not a product but the kind
     of cache as which it reads its keys and values. -> {layer: product}"""
     itself, cross, network = block.self_attention, block.cross_attention, block.feed_forward
-    layers, products = [itself.query, itself.key, itself.value, cross.query], {}
-    layers += [itself.output_projection, cross.output_projection]
+    projections = [itself.query, itself.key, itself.value, itself.output_projection]
+    projections += [cross.query, cross.output_projection]
+    products = {layer: layer.graph_product() for layer in projections}
     if few and is_large_in_graph(network.inner.kernel):
         products |= {layer: graph_panel_product(layer.cast_kernel()) for layer in (network.inner, network.outer)}
     else:
-        layers.append(network)
-    products |= {layer: layer.graph_product() for layer in layers}
+        products[network] = network.graph_product()
     return products | dict.fromkeys((itself, cross), FewRowsKVCache) if few else products

@@ -1,9 +1,12 @@
 """Which products a loop gets. That they change nothing is tested where searches and gradients are."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer import fast_products
 from keras_transformer.fast_products import keep_panels, search_products, training_products
 from keras_transformer.layers import products
 from keras_transformer.layers.cache import FewRowsKVCache
@@ -48,6 +51,19 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
     assert {of_few[attention] for attention in attentions} == {FewRowsKVCache}
     assert len(of_many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
     assert list(search_products(model, "any")) == [vocabulary] * is_large  # on the left
+
+
+@pytest.mark.parametrize("d_ff, large", [(131, "networks"), (8, "vocabulary")])
+def test_a_graph_cuts_only_what_is_large(monkeypatch, d_ff, large):
+    model, cut = small_model(d_ff=d_ff), []
+    kernels = [
+        layer.kernel for block in model.decoder for layer in (block.feed_forward.inner, block.feed_forward.outer)
+    ]
+    expected = {"networks": kernels, "vocabulary": [model.output_embedding.kernel]}[large]
+    monkeypatch.setattr(products, "GRAPH_LARGE", math.prod(expected[0].shape))
+    monkeypatch.setattr(fast_products, "graph_panel_product", lambda kernel, **_: cut.append(tuple(kernel.shape)))
+    search_products(model, "graph", few=True)
+    assert sorted(cut) == sorted(tuple(kernel.shape) for kernel in expected)
 
 
 def test_an_unknown_loop_is_refused():

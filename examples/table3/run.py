@@ -73,7 +73,7 @@ def parse(arguments):
     if taken := [setting for setting in options.set if setting.strip().startswith(OWN)]:
         parser.error(f"--set cannot change what makes a row, or what all rows have in common. Received: {taken[0]}.")
     try:
-        load_recipe(None, options.set)
+        load_recipe(None, [*options.set, f"train.seed={options.seed}"])
         Path(options.workdir).mkdir(parents=True, exist_ok=True)
     except (ConfigError, OSError) as error:
         parser.error(str(error))
@@ -97,18 +97,24 @@ def make_plan(options, workdir) -> dict:
         asked = plan | ({"steps": options.steps} if options.steps else {})
         if differing := [name for name in asked if asked[name] != kept[name]]:
             raise SystemExit(f"{path} was made with another {', '.join(differing)}: give that, or another --workdir.")
+        check(kept, chosen(options))
         return kept
     for file in (file for split in ("train", "valid") for file in files(plan, split)):
         if not Path(file).is_file():
             raise SystemExit(f"--data must hold {Path(file).name}. Received: {file}, which is not a file.")
     plan["steps"] = options.steps or steps_within(options, plan, workdir)
-    try:
-        for name in chosen(options):
-            load_recipe(None, settings_of(name, plan))
-    except ConfigError as error:  # a plan that is kept cannot be changed
-        raise SystemExit(f"error: {error}") from error
+    check(plan, chosen(options))  # before it is kept, for then it cannot be changed
     write_json(path, plan)
     return plan
+
+
+def check(plan, names):
+    """Ends the program where a row could not be trained by the plan."""
+    try:
+        for name in names:
+            load_recipe(None, settings_of(name, plan))
+    except ConfigError as error:
+        raise SystemExit(f"error: {error}") from error
 
 
 def steps_within(options, plan, workdir) -> int:

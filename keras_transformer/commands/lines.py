@@ -81,7 +81,7 @@ def open_output(path, *inputs, kept=()):
         if other is not None and not Path(other).is_fifo():  # a pipe can be read only once
             open_input(other).close()  # an input that cannot be read should not cost what is in `path`
     if path is None:
-        _check_other(None, inputs)
+        _check_other(None, (*inputs, *kept))
         opened = contextlib.nullcontext(_standard("stdout"))
     else:
         check_output(path, *inputs, *kept)

@@ -26,7 +26,7 @@ def add_arguments(parser):
     parser.add_argument("--source", metavar="TEXT", help="of attention: the sentence that is read")
     parser.add_argument("--target", metavar="TEXT", help="of attention: what is written (the best translation)")
     parser.add_argument("--layer", metavar="N", type=int, help="of attention: 1, 2, ... (the mean of all)")
-    parser.add_argument("--heads", action="store_true", help="of attention: head by head")
+    parser.add_argument("--heads", action="store_true", default=None, help="of attention: head by head")
 
 
 def run(options) -> int:
@@ -36,7 +36,7 @@ def run(options) -> int:
     check_output(path, *files_of_run(options.workdir))
     if path.suffix and path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or have no ending (PNG). Received: {path}.")
-    if options.kind != "attention" and (given := [name for name in OF_ATTENTION if getattr(options, name)]):
+    if options.kind != "attention" and (given := [name for name in OF_ATTENTION if getattr(options, name) is not None]):
         raise ConfigError(f"--{given[0]} belongs to plot attention. Received: plot {options.kind}.")
     KINDS[options.kind](options, path)
     print(path)

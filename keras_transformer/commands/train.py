@@ -91,7 +91,7 @@ def _exported(workdir):
     to = workdir / "export"
     for path in [to / str(number) for number in versions(to)[-1:]]:
         if path.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime:
-            serving_files.write(to)  # the process that has published it may have been killed right after
+            serving_files.complete(to, path)  # the process that has published it may have been killed right after
             return path
     return None
 

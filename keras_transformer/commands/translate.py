@@ -62,7 +62,7 @@ def run(options) -> int:
     buffer_lines = max(1, min(BUFFER_LINES, MAX_TRANSLATIONS // (options.nbest or 1)))
     num_lines = options.buffer_lines or (1 if typed else buffer_lines)
     rows, inputs = zip(read_lines(options.input)), [options.input]
-    if options.prefixes:
+    if options.prefixes is not None:
         rows = read_line_pairs(input=options.input, prefixes=options.prefixes)
         inputs.append(options.prefixes)
     output = open_output(options.output, *inputs, kept=files_of_run(options.workdir))
@@ -91,7 +91,7 @@ def answering(translator, options):
             return [drawn.text for drawn in translator.sample(lines, seeds, temperature)]
 
         return draw
-    if options.prefixes:
+    if options.prefixes is not None:
         return lambda first, *pairs: [found.text for found in translator.translate_prefix(*pairs)]
     return lambda first, lines: translator.translate(lines)
 

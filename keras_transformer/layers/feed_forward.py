@@ -37,7 +37,7 @@ class FeedForward(keras.layers.Layer):
         return self.outer(self.dropout(self.inner(x)))
 
     def graph_product(self):
-        """The network as a sum of narrower ones, for a search in a graph without XLA. (R, D) -> (R, D)
+        """The network as a sum of narrower ones, for a graph without XLA or panels. (R, D) -> (R, D)
 
         max(0, x W1 + b1) W2 is the sum of the same expression over parts: some columns of W1 and b1, and the same rows
         of W2. The narrow networks are independent: several products run at the same time, and none waits for another.

@@ -44,7 +44,7 @@ def test_another_name_is_refused_and_the_file_is_left_alone(finished_run, tmp_pa
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("given", [["--source", "a"], ["--target", "a"], ["--layer", "1"], ["--heads"]])
+@pytest.mark.parametrize("given", [["--source", ""], ["--target", "a"], ["--layer", "0"], ["--heads"]])
 def test_what_belongs_to_attention_is_refused_for_another_picture(finished_run, tmp_path, given, capsys):
     words = ["plot", "curve", "--workdir", str(finished_run), "--output", str(tmp_path / "x.png"), *given]
     assert main(words) == 2 and not (tmp_path / "x.png").exists()

@@ -1,6 +1,7 @@
 """The options of training."""
 
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -86,6 +87,15 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     assert "      -> " not in capsys.readouterr().out
     assert not (workdir / "export" / "2").exists()
     assert {path.name: path.read_bytes() for path in (workdir / "export" / "serving").iterdir()} == written
+    models = workdir / "export" / "serving" / "models.config"
+    models.write_text("# mine")
+    renamed = workdir.rename(tmp_path / "renamed")
+    models = renamed / models.relative_to(workdir)
+    train.deliver(renamed, config.replace(train={"export": True}))  # they are newer than the version
+    assert models.read_text() == "# mine"
+    os.utime(models, (0, 0))  # as if killed before it was renewed for the version
+    train.deliver(renamed, config.replace(train={"export": True}))
+    assert 'name: "renamed"' in models.read_text()
 
 
 def test_a_run_that_asks_for_no_export_has_none(finished_run, capsys):
