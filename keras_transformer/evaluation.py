@@ -113,7 +113,7 @@ class Evaluation:
     by_length: tuple[LengthClass, ...]
     differences: tuple[Difference, ...]  # from another output; empty where there is none
     suspicious: tuple[Example, ...]
-    worst: tuple[Example, ...]  # by chrF
+    worst: tuple[Example, ...]  # by chrF, of those below 100
     best: tuple[Example, ...]  # by chrF; at a tie the longest
 
     def to_text(self) -> str:
@@ -249,6 +249,7 @@ def evaluate(
     """
     _check_lines(sources=sources, hypotheses=hypotheses, references=references)
     examples = _examples(sources, hypotheses, references, options.get("lowercase", False))
+    imperfect = [example for example in examples if example.chrf < 100]
     num_examples = min(num_examples, math.ceil(len(examples) / 2))
     return Evaluation(
         about=about or About(),
@@ -256,7 +257,7 @@ def evaluate(
         by_length=by_length(sources, hypotheses, references, edges, **options),
         differences=compare(hypotheses, other, references, **options) if other is not None else (),
         suspicious=tuple(example for example in examples if example.reason),
-        worst=tuple(sorted(examples, key=lambda e: (e.chrf, -len(e.reference)))[:num_examples]),
+        worst=tuple(sorted(imperfect, key=lambda e: (e.chrf, -len(e.reference)))[:num_examples]),
         best=tuple(sorted(examples, key=lambda e: (-e.chrf, -len(e.reference)))[:num_examples]),
     )
 

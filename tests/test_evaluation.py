@@ -262,7 +262,11 @@ def test_examples_are_the_worst_and_the_best(whole, texts):
 
 def test_one_sentence_can_be_evaluated():
     whole = evaluation.evaluate(["a"], ["x"], ["x"], num_bootstrap=2)
-    assert whole.worst == whole.best and whole.differences == () and whole.scores.exact_match == 1
+    assert whole.worst == () and whole.differences == () and whole.scores.exact_match == 1
+    assert [example.line for example in whole.best] == [1]
+    assert "Best by chrF" in whole.to_text() and "Worst" not in whole.to_text()
+    whole = evaluation.evaluate(["a", "b"], ["x", "y"], ["x", "yes"], num_bootstrap=2)
+    assert [example.line for example in whole.worst] == [2] and [example.line for example in whole.best] == [1]
 
 
 def test_the_json_of_an_evaluation_holds_all_of_it(whole):

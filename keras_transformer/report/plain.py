@@ -23,7 +23,7 @@ def text(evaluation) -> str:
         _lengths(e.by_length),
         _differences(e.differences),
         _examples(f"Suspicious outputs: {suspicious_remark(e.suspicious)}", e.suspicious[:NUM_SUSPICIOUS]),
-        _examples("Worst by chrF", e.worst),
+        _examples("Worst by chrF", e.worst) if e.worst else [],
         _examples("Best by chrF", e.best),
     ]
     return "\n".join("\n".join(part) + "\n" for part in parts if part)

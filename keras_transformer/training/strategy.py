@@ -7,6 +7,7 @@ import os
 import tensorflow as tf
 
 from keras_transformer.config import ConfigError
+from keras_transformer.screen import warn
 
 
 class LostWorkerError(RuntimeError):
@@ -16,7 +17,8 @@ class LostWorkerError(RuntimeError):
 def make_strategy(name):
     """Makes a strategy. auto: all GPUs of this machine, else one device. multi_worker: the cluster of TF_CONFIG."""
     if name == "multi_worker":  # before anything looks at the devices
-        _check_cluster(os.environ.get("TF_CONFIG"))
+        addresses = _addresses(os.environ.get("TF_CONFIG"))
+        warn(f"Waiting until all workers are there: {', '.join(addresses)}")
         return tf.distribute.MultiWorkerMirroredStrategy()
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
@@ -25,12 +27,14 @@ def make_strategy(name):
     return tf.distribute.get_strategy()  # the default: everything on the first GPU, or on the CPU
 
 
-def _check_cluster(text):
-    """Refuses a TF_CONFIG that names no workers or is invalid: TensorFlow would go on alone, or raise other errors."""
+def _addresses(text):
+    """The addresses in TF_CONFIG. One that names no workers or is invalid is refused: TensorFlow would go on alone, or
+    raise other errors."""
     try:
         given = json.loads(text or "")
-        task = given["task"]
-        tf.train.ClusterSpec(given["cluster"]).task_address(task["type"], int(task["index"]))
+        task, cluster = given["task"], tf.train.ClusterSpec(given["cluster"])
+        cluster.task_address(task["type"], int(task["index"]))
+        return [address for job in cluster.jobs for address in cluster.job_tasks(job)]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers and '

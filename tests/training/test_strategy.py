@@ -88,6 +88,13 @@ def test_a_cluster_that_is_none_is_shown(monkeypatch, given):
     assert str(caught.value).endswith(f'"task": {{"type": "worker", "index": 0}}}}. Received: TF_CONFIG={given}.')
 
 
+def test_a_worker_says_whom_it_waits_for(monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}))
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda: "all are there")
+    assert make_strategy("multi_worker") == "all are there"
+    assert capsys.readouterr().err == "Waiting until all workers are there: a:1, b:1\n"
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_worker_that_is_gone_is_said_to_the_others(replicas):
     strategy = SimpleNamespace(num_replicas_in_sync=2, extended=SimpleNamespace(worker_devices=["here"] * replicas))
