@@ -21,6 +21,19 @@ def main() -> int:
     return main()
 
 
+def open_streams():
+    """Opens the null device as every standard stream that is closed; for Python it stays closed.
+
+    Otherwise the next file to be opened would get the stream's number, and what native code writes to standard error
+    would come to stand in that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+
+
 @contextlib.contextmanager
 def without_notes():
     """Leaves out what native code notes on standard error while it is being imported; warnings and errors remain.
@@ -28,6 +41,7 @@ def without_notes():
     TensorFlow writes some of them whatever level it is given. They are read by a process of its own, so that nothing is
     lost when the import crashes. The level that the others follow stays set, for this process and those it starts.
     """
+    open_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
     if sys.stderr is None or "tensorflow" in sys.modules:  # it is closed, or there is nothing more to be noted
         yield

@@ -27,6 +27,7 @@ import tensorflow as tf
 import training
 import works
 
+from keras_transformer.commands.lines import check_output
 from keras_transformer.plots.figure import BLUE, ORANGE, logarithmic, new_axes, new_figure, save
 
 SEARCH = works.Decoding("small", batch=8, source_length=32, num_steps=32, beam_width=4, calls=1)
@@ -98,6 +99,11 @@ def main():
     for axis in options.axis:
         if options.most < min(AXES[axis].values):
             parser.error(f"--most must leave something of {axis}. Received: {options.most}.")
+    try:
+        if options.picture:
+            check_output(options.picture)
+    except ValueError as error:
+        parser.error(str(error))
     records = []
     # A process each: replicas must be there before TensorFlow looks at its devices, and points shall be independent.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:

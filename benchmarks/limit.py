@@ -122,8 +122,10 @@ def meter(size, mib):
 def main():
     parser = measure.command_line(__doc__)
     parser.add_argument("--work", nargs="+", choices=works.WORKS, default=list(works.WORKS))
-    parser.add_argument("--size", type=int, default=2048, help="rows and columns of the matrices (%(default)s)")
-    parser.add_argument("--mib", type=int, default=1024, help="of the array (%(default)s)")
+    parser.add_argument(
+        "--size", type=measure.positive, default=2048, help="rows and columns of the matrices (%(default)s)"
+    )
+    parser.add_argument("--mib", type=measure.positive, default=1024, help="of the array (%(default)s)")
     options = parser.parse_args()
     limits = meter(options.size, options.mib)
     if os.environ.get(measure.PAIRED):

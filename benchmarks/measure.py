@@ -33,7 +33,7 @@ PAIRED = "BENCH_PAIRED"
 def command_line(description: str) -> argparse.ArgumentParser:
     """What every script here can be told."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="of every figure (%(default)s)")
+    parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="of every figure (%(default)s)")
     return parser
 
 
@@ -50,7 +50,7 @@ def add_works(parser: argparse.ArgumentParser, names: list[str]):
     )
 
 
-def _positive(text):
+def positive(text):
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1. Received: {number}")
     return number

@@ -38,11 +38,13 @@ CALLS = 100  # of a repeat, where one takes less than a millisecond
 
 def main():
     parser = measure.command_line(__doc__)
-    parser.add_argument("--pairs", type=int, default=100_000, help="of the built-in grammar (%(default)s)")
+    parser.add_argument("--pairs", type=measure.positive, default=100_000, help="of the built-in grammar (%(default)s)")
     parser.add_argument("--source", help="a file of sentences, instead of the built-in grammar")
     parser.add_argument("--target", help="the file of their translations")
-    parser.add_argument("--vocab-size", type=int, default=DataConfig.vocab_size, help="at most (%(default)s)")
-    parser.add_argument("--tokens-per-batch", type=int, default=8192, help="(%(default)s)")
+    parser.add_argument(
+        "--vocab-size", type=measure.positive, default=DataConfig.vocab_size, help="at most (%(default)s)"
+    )
+    parser.add_argument("--tokens-per-batch", type=measure.positive, default=8192, help="(%(default)s)")
     options = parser.parse_args()
     if bool(options.source) != bool(options.target):
         parser.error("--source and --target belong together")

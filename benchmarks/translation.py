@@ -30,10 +30,14 @@ def main():
     parser.set_defaults(repeats=3)
     parser.add_argument("--workdir", type=Path, default=Path("runs/demo"), help="of a finished run (%(default)s)")
     parser.add_argument("--input", type=Path, help="text, repeated as often as needed; without it the built-in grammar")
-    parser.add_argument("--lines", type=int, nargs="+", default=[4000, 40_000], help="of the files (%(default)s)")
+    parser.add_argument(
+        "--lines", type=measure.positive, nargs="+", default=[4000, 40_000], help="of the files (%(default)s)"
+    )
     options = parser.parse_args()
     if not (options.workdir / "model.keras").is_file():
         parser.error(f"--workdir must be a finished run. Received: {options.workdir}, which has no model.keras.")
+    if options.input and not options.input.is_file():
+        parser.error(f"--input must be a file. Received: {options.input}.")
     with tempfile.TemporaryDirectory() as folder:
         files = [write(Path(folder, f"{number}.txt"), options.input, number) for number in options.lines]
         first = [first_line(options.workdir) for _ in range(options.repeats)]

@@ -53,11 +53,8 @@ def main(arguments=None) -> int:
 
 def _path(text):
     if not text:
-        raise ValueError
+        raise argparse.ArgumentTypeError("must be a path. Received: ''")
     return Path(text)
-
-
-_path.__name__ = "path"  # as argparse calls it in its message
 
 
 if __name__ == "__main__":

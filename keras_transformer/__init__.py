@@ -24,8 +24,8 @@ from keras_transformer.model import Transformer
 from keras_transformer.presets import PRESETS, preset
 from keras_transformer.recipes import load_recipe
 from keras_transformer.schedule import TransformerSchedule
-from keras_transformer.tokenizer import Tokenizer, Tokenizers
-from keras_transformer.translator import Translator, pad
+from keras_transformer.tokenizer import Tokenizer, Tokenizers, pad
+from keras_transformer.translator import Translator
 
 __version__ = "0.1.0"
 

@@ -1,13 +1,14 @@
 """Chooses how the layers of a `Transformer` multiply where speed counts; `layers/products.py` has the ways to do it.
 
-    search_products(model, "xla")           for `model.step`: made once, before the loop of a search
+    search_step(model, "xla")               the step of a search, with what is made once, before its loop
+    search_products(model, "xla")           its products
     keep_panels(model)                      for a caller that searches by XLA again and again
-    training_products(model, left_out)      for a compiled training step, by `use_products`
+    training_products(model, left_out)      for a compiled training step
 
-The first and the last return {layer: product}; a layer that is not in it multiplies plainly.
+Products are {layer: product}, for `use_products`; a layer that is not in it multiplies plainly.
 """
 
-from keras_transformer.layers.cache import FewRowsKVCache, kind_for
+from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.gradients import factor_product
 from keras_transformer.layers.kept_panels import KeptPanels
@@ -17,12 +18,27 @@ from keras_transformer.layers.products import (
     is_large_in_graph,
     left_product,
     turned_product,
+    use_products,
     xla_products,
 )
 
 
+def search_step(model, loop, few=False, panels=None):
+    """`model.step` for a loop, as fast as the loop allows; options as in `search_products`. -> StepFn"""
+    products = search_products(model, loop, few, panels)
+
+    def step(ids, index, cache):
+        with use_products(products):
+            if loop != "graph" or not few:
+                return model.step(ids, index, cache)
+            logits, cache = model.step(ids, index, cache.as_kind(FewRowsKVCache))
+            return logits, cache.as_kind(GraphKVCache)
+
+    return step
+
+
 def search_products(model, loop, few=False, panels=None):
-    """The fastest ways to multiply and attend in the steps of a loop. -> {layer: product}
+    """The fastest ways to multiply in the steps of a loop. -> {layer: product}
 
     Args:
         loop: what runs it, as for `model.start_cache`.
@@ -75,8 +91,7 @@ def _groups_of_step(model):
 
 
 def _graph_products(block, few):
-    """The products of a decoder block in a graph without XLA. For an attention the entry is not a product but the kind
-    of cache as which it reads its keys and values. -> {layer: product}"""
+    """The products of a decoder block in a graph without XLA. -> {layer: product}"""
     itself, cross, network = block.self_attention, block.cross_attention, block.feed_forward
     projections = [itself.query, itself.key, itself.value, itself.output_projection]
     projections += [cross.query, cross.output_projection]
@@ -85,4 +100,4 @@ def _graph_products(block, few):
         products |= {layer: graph_panel_product(layer.cast_kernel()) for layer in (network.inner, network.outer)}
     else:
         products[network] = network.graph_product()
-    return products | dict.fromkeys((itself, cross), FewRowsKVCache) if few else products
+    return products

@@ -24,7 +24,7 @@ from keras_transformer.decoding import (
     generate,
     sampler,
 )
-from keras_transformer.fast_products import search_products
+from keras_transformer.fast_products import search_step
 from keras_transformer.layers.products import GRAPH_FEW_ROWS
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
@@ -72,7 +72,7 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=_no_repeat_ngram(model, decode))
     constraints, max_length = _constraints(model, source_ids, decode)
-    step, cache = _step(model, loop), _start(model, source_ids, max_length, 1, loop)
+    step, cache = search_step(model, loop), _start(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
     return generate(step, cache, choose, constraints, settings, max_length)
 
@@ -173,14 +173,9 @@ def _start(model, source_ids, max_length, beam_width, loop):
 
 def _steps(model, loop, panels, longest_given):
     """The step functions of a beam search, and what room they have. -> Steps"""
-    many, few = (partial(_step, model, loop, few=few, panels=panels) for few in (False, True))
+    many, few = (partial(search_step, model, loop, few=few, panels=panels) for few in (False, True))
     if loop == "graph":
         return Steps(many, few, GRAPH_FEW_ROWS, Room(model.grow), first_apart=True)
     if loop == "xla":
         return Steps(many, few, room=Room(model.grow, first_steps=longest_given * 3 // 2 + 8))  # most end by then
     return Steps(many, many)
-
-
-def _step(model, loop, few=False, panels=None):
-    """The model as the step function of a search, with what is made once before its loop. -> StepFn"""
-    return partial(model.step, products=search_products(model, loop, few, panels))

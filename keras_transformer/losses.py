@@ -21,7 +21,7 @@ def cross_entropies(labels, logits, label_smoothing):
     if not tf.TensorShape(logits.shape[:-1]).is_compatible_with(labels.shape):
         found = f"{tuple(labels.shape)} and {tuple(logits.shape)}"
         raise ValueError(f"Labels must be ids of shape (B, T) beside logits (B, T, V). Received: {found}.")
-    labels = ops.where(labels < 0, labels + ops.shape(logits)[-1], labels)  # -1, as Keras users mark what has weight 0
+    labels = ops.maximum(labels, 0)  # -1, as Keras users mark what has no weight, is no id
 
     @with_gradient
     def losses(logits):
@@ -47,11 +47,11 @@ def cross_entropies(labels, logits, label_smoothing):
 
 
 def token_weights(labels, sample_weight=None):
-    """The weight of every label: 0 on padding, else 1 or what `sample_weight` says.
+    """The weight of every label: 0 on padding and negative labels, else 1 or what `sample_weight` says.
 
     (B, T), and (B, T), (B, 1), (B,) or None -> (B, T)   or   (B,), and (B,) or None -> (B,)
     """
-    real = ops.cast(ops.not_equal(labels, PAD_ID), "float32")
+    real = ops.cast(ops.greater(labels, PAD_ID), "float32")
     if sample_weight is None:
         return real
     sample_weight = ops.cast(sample_weight, "float32")

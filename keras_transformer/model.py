@@ -15,7 +15,7 @@ as one row of the boolean `Cache.path`, and `reorder` moves those rows and nothi
     path of w1:       .    x    x    .    .    x         continued beam 0 of step 0
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import keras
 import tensorflow as tf
@@ -29,7 +29,6 @@ from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
-from keras_transformer.layers.products import use_products
 from keras_transformer.presets import preset
 
 
@@ -40,6 +39,11 @@ class Cache(NamedTuple):
     path: tf.Tensor  # (B, W, L), the slots on the path of each beam
     memory: tuple[KVCache, ...]  # one for each layer: the projected output of the encoder, S slots
     memory_mask: tf.Tensor  # (B, 1, S)
+
+    def as_kind(self, kind) -> Self:
+        """The same cache, which `kind` writes and reads; it must keep keys and values as the present kind does."""
+        past, memory = (tuple(kind(*part) for part in parts) for parts in (self.past, self.memory))
+        return self._replace(past=past, memory=memory)
 
 
 class AttentionMaps(NamedTuple):
@@ -198,26 +202,20 @@ class Transformer(keras.Model):
         path = tf.pad(cache.path, [[0, 0], [0, 0], [0, more * width]])
         return cache._replace(past=tuple(part.grow(more, width) for part in cache.past), path=path)
 
-    def step(self, ids, index, cache, products=None):
-        """Decodes one position: logits after `ids`, which stand at `index`. (B, W), scalar, Cache -> (B, W, V), Cache
+    def step(self, ids, index, cache):
+        """Decodes one position: the logits after `ids`, which stand at `index`.
 
-        `products` are those prepared for the loop that the step is part of, if any; see `fast_products.py`.
+        (B, W), scalar, Cache -> (B, W, V), Cache
         """
         index = ops.cast(index, "int32")
         beam_width, slots = cache.path.shape[1], ops.shape(cache.path)[2]
         slot = index * beam_width + _range(beam_width)  # (W,)
         path = ops.logical_or(cache.path, ops.equal(_range(slots)[None, :], slot[:, None])[None])
-        mask = self._restrict(path, ops.reshape(index, (1,)), _range(slots) // beam_width)
-        with use_products(products or {}):
-            logits, past = self._decoder_pass(
-                ids,
-                ops.reshape(index, (1,)),
-                mask,
-                cache.memory,
-                cache.memory_mask,
-                past=cache.past,
-                index=index,
-            )
+        positions = ops.reshape(index, (1,))
+        mask = self._restrict(path, positions, _range(slots) // beam_width)
+        logits, past = self._decoder_pass(
+            ids, positions, mask, cache.memory, cache.memory_mask, past=cache.past, index=index
+        )
         return logits, cache._replace(past=past, path=path)
 
     def reorder(self, cache, parents):
@@ -275,7 +273,7 @@ class Transformer(keras.Model):
         return (*input_shape[1], self.vocab_size)
 
     def compute_output_spec(self, inputs, training=False):
-        shape = self.compute_output_shape([ids.shape for ids in inputs])
+        shape = self.compute_output_shape([ids.shape for ids in _pair(inputs)])
         return keras.KerasTensor(shape, dtype=keras.backend.result_type(self.compute_dtype, "float32"))
 
     def get_config(self):

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple, Self
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 
@@ -244,3 +245,11 @@ class Tokenizers(NamedTuple):
         if not (folder / SEPARATE_FILES[0]).exists():
             raise FileNotFoundError(f"Expected {SHARED_FILE}, or {' and '.join(SEPARATE_FILES)}. None in {folder}.")
         return cls(*(Tokenizer.load(folder / name) for name in SEPARATE_FILES))
+
+
+def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Sequences of ids as one array, filled up with padding. -> (B, S)"""
+    ids = np.full((len(sequences), max([1, *map(len, sequences)])), PAD_ID, np.int32)
+    for row, sequence in zip(ids, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return ids

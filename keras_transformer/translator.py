@@ -27,7 +27,7 @@ from keras_transformer.fast_products import keep_panels
 from keras_transformer.files import filling, may_be_filled, read_json, save_model, write_json
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILES, Tokenizers
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILES, Tokenizers, pad
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
@@ -421,11 +421,3 @@ def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarra
         rows = 1 << (max(1, tokens // width).bit_length() - 1)
         yield order[start : start + rows]
         start += rows
-
-
-def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """Sequences of ids as one array, filled up with padding. -> (B, S)"""
-    ids = np.full((len(sequences), max([1, *map(len, sequences)])), PAD_ID, np.int32)
-    for row, sequence in zip(ids, sequences, strict=True):
-        row[: len(sequence)] = sequence
-    return ids

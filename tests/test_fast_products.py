@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import fast_products
-from keras_transformer.fast_products import keep_panels, search_products, training_products
+from keras_transformer.fast_products import keep_panels, search_products, search_step, training_products
 from keras_transformer.layers import products
 from keras_transformer.layers.cache import FewRowsKVCache
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
@@ -28,7 +28,9 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
 
     def step(ids, loop, few=False):
         cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
-        return model.step(ids, 0, cache, search_products(model, loop, few))[0]
+        logits, after = search_step(model, loop, few)(ids, 0, cache)
+        tf.nest.assert_same_structure(after, cache)  # of the same kind, for a loop
+        return logits
 
     ids = tf.constant([[BOS] * W])
     expected = step(ids, "any")
@@ -42,13 +44,11 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
         found = tf.function(step, jit_compile=loop == "xla", autograph=False)(ids, loop, few)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert sorted(made) == expected_products
-    attentions = [part for block in model.decoder for part in (block.self_attention, block.cross_attention)]
     networks = {block.feed_forward for block in model.decoder}
     of_networks = {layer for network in networks for layer in (network.inner, network.outer)}
     of_many, of_few = search_products(model, "graph"), search_products(model, "graph", few=True)
-    assert of_few.keys() - of_many.keys() == {*attentions, *(of_networks if dense_is_large else ())}
+    assert of_few.keys() - of_many.keys() == (of_networks if dense_is_large else set())
     assert of_many.keys() - of_few.keys() == (networks if dense_is_large else set())
-    assert {of_few[attention] for attention in attentions} == {FewRowsKVCache}
     assert len(of_many) == 7 * SMALL["num_decoder_layers"] + 1  # a network is one, all else are dense layers
     assert list(search_products(model, "any")) == [vocabulary] * is_large  # on the left
 
@@ -64,6 +64,17 @@ def test_a_graph_cuts_only_what_is_large(monkeypatch, d_ff, large):
     monkeypatch.setattr(fast_products, "graph_panel_product", lambda kernel, **_: cut.append(tuple(kernel.shape)))
     search_products(model, "graph", few=True)
     assert sorted(cut) == sorted(tuple(kernel.shape) for kernel in expected)
+
+
+@pytest.mark.parametrize(("loop", "few", "times"), [("graph", True, 2), ("graph", False, 0), ("xla", True, 0)])
+def test_few_rows_in_a_graph_attend_in_a_way_of_their_own(monkeypatch, loop, few, times):
+    model, asked = small_model(), []
+    original = FewRowsKVCache.softmax
+    monkeypatch.setattr(FewRowsKVCache, "softmax", staticmethod(lambda x: asked.append(0) or original(x)))
+    cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
+    step = tf.function(search_step(model, loop, few), jit_compile=loop == "xla", autograph=False)
+    step(tf.constant([[BOS] * W]), 0, cache)
+    assert len(asked) == times * SMALL["num_decoder_layers"]
 
 
 def test_an_unknown_loop_is_refused():

@@ -246,6 +246,14 @@ def test_what_is_no_pair_of_ids_is_refused(wrap):
         small_model().predict(wrap(np.ones((2, 3), np.int32)), verbose=0)
 
 
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: (x, x, x), lambda x: {"a": x}, lambda x: (x, keras.Input((None, 3)))]
+)
+def test_what_is_no_pair_of_symbols_is_refused(wrap):
+    with pytest.raises(ValueError, match=r"`inputs` must be the pair source_ids \(B, S\), target_ids \(B, T\)."):
+        small_model()(wrap(keras.Input((None,), dtype="int32")))
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_fit_drops_out_and_evaluate_and_predict_do_not(data, jit_compile):
     source_ids, target_ids, labels = data

@@ -115,6 +115,27 @@ def test_the_command_says_nothing_but_what_was_asked(closed):
     assert done.stdout.startswith(b"usage: keras-transformer score") and done.stderr == b""
 
 
+WRITES = """
+import os, subprocess, sys
+from keras_transformer_cli import without_notes
+with without_notes():
+    pass
+with open(sys.argv[1], "wb") as file:
+    os.write(2, b"native code's\\n")
+    subprocess.run(["sh", "-c", "echo said; echo complained >&2"])
+    file.write(b"ours\\n")
+assert [sys.stdin, sys.stdout, sys.stderr] == [None] * 3
+"""
+
+
+def test_nothing_gets_the_number_of_a_closed_stream(tmp_path):
+    program, output = tmp_path / "program.py", tmp_path / "output"
+    program.write_text(WRITES)
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, program, output]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+    assert done.returncode == 0 and output.read_bytes() == b"ours\n"
+
+
 def test_the_file_is_the_command_too(tmp_path):
     command = [sys.executable, "keras_transformer_cli.py", "translate", "--workdir", tmp_path]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, text=True, timeout=60)

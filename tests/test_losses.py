@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import SmoothedCrossEntropy
+from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy
 from keras_transformer.losses import cross_entropies, token_weights
 from tests import reference
 
@@ -196,6 +196,16 @@ def test_a_label_of_minus_one_that_has_no_weight_changes_nothing(labels, logits,
     ignored[0, 1] = -1
     for got, wanted in zip(loss_and_gradient(ignored, logits), expected, strict=True):
         np.testing.assert_allclose(got, wanted, atol=1e-7)
+
+
+def test_a_negative_label_has_no_weight(labels, logits):
+    padded, negative = np.array(labels), np.array(labels)
+    padded[1, 2], negative[1, 2] = 0, -1
+    assert token_weights(negative)[1, 2] == 0
+    for figure in (SmoothedCrossEntropy(), Perplexity(), TokenAccuracy()):
+        np.testing.assert_array_equal(figure(negative, logits), figure(padded, logits))
+        if hasattr(figure, "reset_state"):
+            assert float(figure.count if hasattr(figure, "count") else 0) == 2 * np.count_nonzero(padded)
 
 
 def test_symbols_and_unknown_sizes_are_taken():

@@ -8,6 +8,7 @@ from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, Tr
 from keras_transformer.fast_products import search_products
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies, token_weights
 from tests.small import (
     BOS,
@@ -81,7 +82,8 @@ def test_steps_in_a_while_loop_equal_teacher_forcing(name, loop, compiled):
         logits = tf.zeros((steps, tf.shape(target_ids)[0], 1, V))
 
         def body(t, cache, logits):
-            step_logits, cache = model.step(tf.gather(target_ids, [t], axis=1), t, cache, ways)
+            with use_products(ways):
+                step_logits, cache = model.step(tf.gather(target_ids, [t], axis=1), t, cache)
             return t + 1, cache, tf.tensor_scatter_nd_update(logits, [[t]], step_logits[None])
 
         _, _, logits = tf.while_loop(lambda t, *_: t < steps, body, (0, cache, logits))

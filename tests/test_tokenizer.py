@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keras_transformer.data.demo import demo_pairs
 from keras_transformer.layers import masks
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Tokenizers
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Tokenizers, pad
 
 SENTENCES = [text for pair in demo_pairs("train", 300) for text in pair]
 SENTENCES += ["naïve Łódź façade Ærø", "ein Straßenkörper, Übergröße", "Ελληνικά и русский", "日本語の文"]
@@ -243,3 +243,8 @@ class TestTokenizers:
         for source, target in itertools.product(trained.values(), repeat=2):
             Tokenizers(source, target).save(tmp_path)
             assert [t.model_bytes for t in Tokenizers.load(tmp_path)] == [source.model_bytes, target.model_bytes]
+
+
+def test_padding_fills_up_with_zeros():
+    np.testing.assert_array_equal(pad([[5, 6, 7], [8]]), [[5, 6, 7], [8, 0, 0]])
+    assert pad([]).shape == (0, 1) and pad([[]]).tolist() == [[0]]

@@ -11,7 +11,7 @@ from keras_transformer.config import ConfigError, DecodeConfig
 from keras_transformer.layers import kept_panels, products
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.training.workdir import Workdir
-from keras_transformer.translator import Translator, batches_by_length, pad
+from keras_transformer.translator import Translator, batches_by_length
 from tests.small import ending_run
 
 TEXTS = ["Anna sleeps.", "", "The old man wants to read the book because it is good.", "   ", "Tom!", "x" * 300]
@@ -215,11 +215,6 @@ def test_batches_hold_every_row_once_within_their_budget():
     assert sorted(np.concatenate(batches)) == list(range(211))
     for rows in batches:
         assert len(rows) == 1 or len(rows) * lengths[rows].max() <= 512
-
-
-def test_padding_fills_up_with_zeros():
-    np.testing.assert_array_equal(pad([[5, 6, 7], [8]]), [[5, 6, 7], [8, 0, 0]])
-    assert pad([]).shape == (0, 1) and pad([[]]).tolist() == [[0]]
 
 
 # --- more questions

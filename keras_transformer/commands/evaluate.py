@@ -1,10 +1,11 @@
 """keras-transformer evaluate: translates a test set, or takes translations, and scores them."""
 
+import sys
 import typing
 from pathlib import Path
 
 from export.options import add_decode
-from keras_transformer.commands.lines import check_output, open_output, read_lines
+from keras_transformer.commands.lines import check_output, named, open_output, read_lines
 from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
 from keras_transformer.screen import warn
@@ -39,9 +40,12 @@ def run(options) -> int:
     if not (options.source and options.hypotheses):
         options.workdir = options.workdir or WORKDIR  # files alone need no run
     _check_outputs(options)
+    if sys.stdout is None and not (options.output or options.json or options.html):
+        raise ValueError("Without a file, stdout must be open. Received: a closed one.")
     evaluation, hypotheses, translator = evaluate(options)
     try:
-        print(evaluation.to_text(), flush=True)
+        with named("standard output"):
+            print(evaluation.to_text(), flush=True)
     finally:  # even if nobody reads; and the scores come first, should a file fail to be written
         _write(options, evaluation, hypotheses, translator)
     return 0
@@ -101,9 +105,14 @@ def _write(options, evaluation, hypotheses, translator):
         with open_output(options.output) as write:
             write(hypotheses)
     if options.json:
-        Path(options.json).write_text(evaluation.to_json() + "\n", encoding="utf-8")
+        _write_text(options.json, evaluation.to_json() + "\n")
     if options.html:
         from keras_transformer import report
 
         align = translator.align if translator else None
-        Path(options.html).write_text(report.illustrated(evaluation, align, warn), encoding="utf-8")
+        _write_text(options.html, report.illustrated(evaluation, align, warn))
+
+
+def _write_text(path, text):
+    with named(path):
+        Path(path).write_text(text, encoding="utf-8")

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from keras_transformer.config import ConfigError
 from keras_transformer.screen import show_any_character, silence, warn
-from keras_transformer_cli import interruption_counts
+from keras_transformer_cli import interruption_counts, open_streams
 
 
 def exit_code_of(run: Callable[..., int], options) -> int:
     """Runs a command; returns its exit code."""
+    open_streams()
     show_any_character()
     try:
         with interruption_counts():

@@ -86,7 +86,7 @@ def open_output(path, *inputs, kept=()):
     else:
         check_output(path, *inputs, *kept)
         opened = open_packed(path, "wb")
-    with _named(path or "standard output"), opened as file:
+    with named(path or "standard output"), opened as file:
 
         def write(lines: Iterable[str]):
             for line in lines:
@@ -97,7 +97,7 @@ def open_output(path, *inputs, kept=()):
 
 
 @contextlib.contextmanager
-def _named(path):
+def named(path):
     """Adds the path to an error that says that there is no more room."""
     try:
         yield

@@ -1,5 +1,6 @@
 """keras-transformer plot: pictures of a run and of what its model does."""
 
+import argparse
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output
@@ -17,9 +18,7 @@ OF_ATTENTION = ("source", "target", "layer", "heads")
 
 
 def add_arguments(parser):
-    from argparse import RawDescriptionHelpFormatter
-
-    parser.epilog, parser.formatter_class = EPILOG, RawDescriptionHelpFormatter
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("kind", choices=sorted(KINDS), help="what is shown")
     add_workdir(parser, "folder of a run")
     parser.add_argument("--output", metavar="FILE", help="the picture, .png, .svg or .pdf (KIND.png)")

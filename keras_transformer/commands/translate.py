@@ -1,5 +1,6 @@
 """keras-transformer translate: lines in, as many lines out."""
 
+import argparse
 import contextlib
 import json
 import sys
@@ -18,6 +19,7 @@ from keras_transformer.commands.options import add_workdir, files_of_run, load_t
 from keras_transformer.config import ConfigError
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
+MAX_SEED = 2**62  # a line's seed is this and its number
 
 EPILOG = """\
 One line in is one line out, whatever it holds; a blank line gives an empty one. Translations go to standard output,
@@ -44,13 +46,10 @@ def add_arguments(parser):
 
 
 def _seed(text):
-    number = int(text)
-    if not 0 <= number < 2**62:  # a line's seed is this and its number
-        raise ValueError
+    number = int(text) if text.isascii() and text.isdecimal() else -1
+    if not 0 <= number < MAX_SEED:
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2^62 - 1. Received: {text!r}")
     return number
-
-
-_seed.__name__ = "seed of 0 or more"
 
 
 def run(options) -> int:

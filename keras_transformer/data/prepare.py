@@ -37,7 +37,7 @@ CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
 TOKENIZER = (
     "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
 )  # fmt: skip
-LATER = (
+CANNOT_CHANGE_VALID = (
     "cannot be added or removed later, because without it pairs are held out of train. Give another --workdir, or the "
     "old value."
 )
@@ -93,7 +93,7 @@ class _Preparation:
         else:
             valid, reverse = self._hold_out(digest([text, data.valid_pairs])), False
             text.append(self.held_out)
-        made_of = hashes(self.given) if self.given else self._options(TOKENIZER)
+        made_of = model_hashes(self.given) if self.given else self._options(TOKENIZER)
         tokenizers = self._tokenizers(digest([text, made_of]))
         train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
         valid_corpus = self._corpus(
@@ -122,7 +122,9 @@ class _Preparation:
     def _hold_nothing_out(self):
         files = [self.folder / "data" / f"held_out.{end}" for end in ("json", "source", "target")]
         if self.begun and files[0].exists() and self.data.valid is not None:
-            raise DataError(f"`data.valid` {LATER} Received: data.valid={self.data.valid!r} for a run without one.")
+            raise DataError(
+                f"`data.valid` {CANNOT_CHANGE_VALID} Received: data.valid={self.data.valid!r} for a run without one."
+            )
         for path in [] if self.begun else files:
             path.unlink(missing_ok=True)
 
@@ -133,8 +135,8 @@ class _Preparation:
         known = read_json(record)
         if self.begun and not known and read_json(self.folder / "data" / "tokenizer.json"):
             raise DataError(
-                f"`data.valid` {LATER} Received: none, for a run with one, or whose text had one of its own, or whose "
-                f"{record} is lost."
+                f"`data.valid` {CANNOT_CHANGE_VALID} Received: none, for a run with one, or whose text had one of its "
+                f"own, or whose {record} is lost."
             )
         self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
@@ -166,12 +168,12 @@ class _Preparation:
         known = read_json(record)
         self._refuse_change(known, key)
         tokenizers = load_tokenizers(self.folder)
-        if tokenizers is None or known != {"key": key, "models": hashes(tokenizers)}:
+        if tokenizers is None or known != {"key": key, "models": model_hashes(tokenizers)}:
             tokenizers = self.given or self._train_tokenizers()
-            if self.begun and hashes(tokenizers) != known["models"]:
+            if self.begun and model_hashes(tokenizers) != known["models"]:
                 raise DataError(f"A run is resumed with its tokenizer. That of {self.folder} is missing or different.")
             tokenizers.save(self.folder)
-            write_json(record, {"key": key, "models": hashes(tokenizers)})
+            write_json(record, {"key": key, "models": model_hashes(tokenizers)})
         sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(tokenizers)]
         kind = "given" if self.given else self.data.tokenizer
         self.report(f"tokenizer: {kind}, {' and '.join(sizes)} pieces")
@@ -204,7 +206,7 @@ class _Preparation:
     def _corpus(self, name: str, text, pairs, tokenizers: Tokenizers, data: DataConfig) -> Corpus:
         """Opens data/`name`, or builds it from what `pairs` gives, cleaned by the rules of `data`."""
         folder = self.folder / "data" / name
-        key = digest([FORMAT, text, hashes(tokenizers), data.max_length])
+        key = digest([FORMAT, text, model_hashes(tokenizers), data.max_length])
         corpus = open_corpus(folder, tokenizers, key, self.report)
         if corpus is None:
             cleaning = Cleaning(data)
@@ -236,7 +238,7 @@ def load_tokenizers(folder: Path) -> Tokenizers | None:
         return None
 
 
-def hashes(tokenizers: Tokenizers) -> list[str]:
+def model_hashes(tokenizers: Tokenizers) -> list[str]:
     return [tokenizer.model_hash for tokenizer in tokenizers]
 
 

@@ -54,7 +54,10 @@ def read_pairs(corpus: TextSource, split: str = "train", *, reverse: bool = Fals
 
 
 def splits(corpus: TextSource | None) -> set[str]:
-    """Which of train, valid and test `corpus` has built in; none where it is made of files, or not known."""
+    """Which of train, valid and test `corpus` has built in; none where it is made of files, or not known.
+
+    A corpus of TensorFlow Datasets is downloaded and prepared for that, if it has not been.
+    """
     if corpus == "demo":
         return set(DEMO_PAIRS)
     if isinstance(corpus, str) and corpus.startswith("tfds:"):

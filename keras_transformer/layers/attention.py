@@ -16,7 +16,6 @@ from keras import ops
 from keras_transformer.layers.cache import KVCache
 from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.products import prepared_for
 
 
 def scaled_dot_product(query, cache):
@@ -124,8 +123,6 @@ class MultiHeadAttention(keras.layers.Layer):
         """Attends from `query` to the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
         if not self.built:
             self.build()
-        if (kind := prepared_for(self)) is not None:
-            cache = kind(*cache)
         scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache)  # (B, H, T, S)
         weights = attention_weights(scores, mask, cache.softmax)
         if (record := _record.get()) is not None:

@@ -65,7 +65,7 @@ class _Block(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, ModelConfig) else ModelConfig(**config)
 
-    def attention(self, name):
+    def _new_attention(self, name):
         c = self.config
         return MultiHeadAttention(
             c.num_heads,
@@ -78,11 +78,11 @@ class _Block(keras.layers.Layer):
             name=name,
         )
 
-    def network(self, name):
+    def _new_feed_forward(self, name):
         c = self.config
         return FeedForward(c.d_model, c.d_ff, dropout=c.feed_forward_dropout, dtype=self.dtype_policy, name=name)
 
-    def add_norm(self, name):
+    def _new_add_norm(self, name):
         c = self.config
         return AddNorm(
             c.d_model, norm=c.norm, epsilon=c.norm_epsilon, dropout=c.dropout, dtype=self.dtype_policy, name=name
@@ -107,10 +107,10 @@ class EncoderBlock(_Block):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        self.self_attention = self.attention("self_attention")
-        self.self_attention_norm = self.add_norm("self_attention_norm")
-        self.feed_forward = self.network("feed_forward")
-        self.feed_forward_norm = self.add_norm("feed_forward_norm")
+        self.self_attention = self._new_attention("self_attention")
+        self.self_attention_norm = self._new_add_norm("self_attention_norm")
+        self.feed_forward = self._new_feed_forward("feed_forward")
+        self.feed_forward_norm = self._new_add_norm("feed_forward_norm")
 
     def call(self, x, mask):
         """(B, S, D), mask -> (B, S, D)"""
@@ -133,12 +133,12 @@ class DecoderBlock(_Block):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        self.self_attention = self.attention("self_attention")
-        self.self_attention_norm = self.add_norm("self_attention_norm")
-        self.cross_attention = self.attention("cross_attention")
-        self.cross_attention_norm = self.add_norm("cross_attention_norm")
-        self.feed_forward = self.network("feed_forward")
-        self.feed_forward_norm = self.add_norm("feed_forward_norm")
+        self.self_attention = self._new_attention("self_attention")
+        self.self_attention_norm = self._new_add_norm("self_attention_norm")
+        self.cross_attention = self._new_attention("cross_attention")
+        self.cross_attention_norm = self._new_add_norm("cross_attention_norm")
+        self.feed_forward = self._new_feed_forward("feed_forward")
+        self.feed_forward_norm = self._new_add_norm("feed_forward_norm")
 
     def call(self, x, mask, memory, memory_mask, past=None, index=None):
         """Decodes a whole target or, with `past`, one step: its positions are written into that cache as step `index`.

@@ -50,6 +50,8 @@ class Dropout(keras.layers.Dropout):
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None: elements drop independently. Received: {noise_shape=}.")
+        if not 0 <= rate < 1:
+            raise ValueError(f"`rate` must be at least 0 and less than 1. Received: rate={rate}.")
         super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):

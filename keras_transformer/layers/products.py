@@ -11,9 +11,8 @@ search may prepare another way to multiply for a layer, a `Product`:
     graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large kernel
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
 
-In a graph a feed-forward network without panels has a way of its own (layers/feed_forward.py), and for an attention a
-kind of cache is prepared, as which it reads its keys and values (layers/cache.py). Layers multiply by `product`, which
-is the plain product outside of `use_products`:
+In a graph a feed-forward network without panels has a way of its own (layers/feed_forward.py). Layers multiply by
+`product`, which is the plain product outside of `use_products`:
 
 >>> with use_products(xla_products([layer])):
 ...     layer(x)

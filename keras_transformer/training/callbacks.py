@@ -95,7 +95,7 @@ class Validation(RunCallback):
         if step % self.every and step != self.journal.total_steps:
             return
         with self.journal.pause_clock():
-            verdict = self.judge.verdict(self.judge.weights_of(self.model))
+            verdict = self.judge.verdict(self.model.judged_weights())
         self.journal.write({"kind": "valid", "step": step, **verdict.record()})
         self.journal.say(f"step {step}: {verdict.describe()}")
         perplexity = verdict.perplexity if math.isfinite(verdict.perplexity) else math.inf

@@ -23,7 +23,7 @@ def candidates(run):
     if len(regular) > 1:
         found[f"average of {len(regular)}"] = average_weights(regular)
     if run.trainee.ema:
-        found["moving average"] = run.judge.weights_of(run.trainee)
+        found["moving average"] = run.trainee.judged_weights()
     found["last"] = {v.path: v.numpy() for v in variables}
     best = [run.checkpoints.best_path] if run.checkpoints.best_path.exists() else []
     if best := whole(best, run.report):

@@ -90,6 +90,11 @@ class Trainee(keras.Model):
         for average, variable in zip(self.ema, self.transformer.trainable_variables, strict=False):
             average.assign(variable)
 
+    def judged_weights(self):
+        """The weights that a run is judged by: the moving average where there is one. -> {variable path: array}"""
+        variables = self.transformer.trainable_variables
+        return {v.path: w.numpy() for v, w in zip(variables, self.ema or variables, strict=True)}
+
     def call(self, inputs, training=False):
         return self.transformer(inputs, training=training)
 

@@ -56,12 +56,6 @@ class Judge:
         # BLEU can be compared only where these are the same.
         self.judged_on = digest([self.texts, self.score_options, translator.decode.to_dict()])
 
-    @staticmethod
-    def weights_of(trainee):
-        """The weights that the run would be judged by: the moving average where there is one."""
-        variables = trainee.transformer.trainable_variables
-        return {v.path: w.numpy() for v, w in zip(variables, trainee.ema or variables, strict=True)}
-
     def verdict(self, weights):
         """The figures of `weights`, {variable path: array}."""
         set_weights(self.translator.model, weights)

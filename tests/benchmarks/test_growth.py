@@ -1,5 +1,7 @@
 """benchmarks/growth.py"""
 
+import sys
+
 import growth
 import pytest
 from matplotlib.image import imread
@@ -61,3 +63,10 @@ def test_points_and_their_picture(run_script, tmp_path, axis, most):
     for record in records:
         assert 0 < record["min"] <= record["median"] <= record["max"] and record["unit"] == "ms"
     assert imread(picture).shape[1] > 400
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_the_work(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", [growth.__file__, "--picture", str(tmp_path / "nowhere" / "x.png")])
+    with pytest.raises(SystemExit):
+        growth.main()
+    assert "No such file or directory" in capsys.readouterr().err

@@ -63,3 +63,10 @@ def test_a_folder_without_a_model_is_refused(run_here, tmp_path, capsys):
     with pytest.raises(SystemExit):
         run_here(translation, "--workdir", tmp_path)
     assert "which has no model.keras" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [("--lines", "-1"), ("--lines", "0"), ("--input", "nowhere")])
+def test_wrong_options_are_refused_before_the_work(finished_run, run_here, capsys, wrong):
+    with pytest.raises(SystemExit):
+        run_here(translation, "--workdir", finished_run, *wrong)
+    assert f"Received: {wrong[1]}" in capsys.readouterr().err

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import sys
 from argparse import Namespace
 
 import pytest
@@ -60,6 +62,22 @@ def test_the_files_are_written_though_nobody_reads_the_report(files, monkeypatch
     texts = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
     assert run(*texts, "--json", files / "record") == 141
     assert json.loads((files / "record").read_text())["scores"]
+
+
+def test_scores_that_could_go_nowhere_are_refused_before_the_work(files, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    texts = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
+    assert run(*texts) == 1
+    assert capsys.readouterr().err == "error: Without a file, stdout must be open. Received: a closed one.\n"
+    assert run(*texts, "--json", files / "report.json") == 0 and (files / "report.json").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_report_that_has_no_room_is_named(files, capsys, option):
+    texts = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
+    assert run(*texts, option, "/dev/full") == 1
+    assert capsys.readouterr().err == "error: [Errno 28] No space left on device: '/dev/full'\n"
 
 
 def test_nothing_is_written_over_what_is_read(files, capsys):

@@ -107,6 +107,12 @@ def test_elements_are_dropped_one_by_one():
         Dropout(0.4, noise_shape=(None, 1))
 
 
+@pytest.mark.parametrize("rate", [-0.1, 1, 1.5, float("nan")])
+def test_a_rate_that_leaves_nothing_is_refused(rate):
+    with pytest.raises(ValueError, match=rf"less than 1. Received: rate={rate}"):
+        Dropout(rate)
+
+
 def test_bfloat16_stays_bfloat16():
     layer = Dropout(0.4, dtype=keras.DTypePolicy("mixed_bfloat16"))
     assert layer(tf.ones((3, 5)), training=True).dtype == tf.bfloat16

@@ -85,9 +85,9 @@ def test_the_moving_average_is_judged_where_there_is_one():
     trainee = Trainee(make_model(3), TrainConfig(ema_decay=0.9, xla=False))
     for average in trainee.ema:
         average.assign(average + 1)
-    weights = Judge.weights_of(trainee)
+    weights = trainee.judged_weights()
     for variable, average in zip(trainee.transformer.trainable_variables, trainee.ema, strict=True):
         np.testing.assert_array_equal(weights[variable.path], average.numpy())
     plain = Trainee(make_model(3), TrainConfig(xla=False))
     for variable in plain.transformer.trainable_variables:
-        np.testing.assert_array_equal(Judge.weights_of(plain)[variable.path], variable.numpy())
+        np.testing.assert_array_equal(plain.judged_weights()[variable.path], variable.numpy())
