@@ -66,7 +66,7 @@ class Run:
             self.trainee = Trainee(transformer, config.train)
         self.judge = self._judge()
         self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
-        self.has_weights = True  # from which the model can be finished
+        self.has_checkpoints = True
 
     def _plan(self, corpus, shuffle):
         train = self.config.train
@@ -106,38 +106,36 @@ class Run:
 
     def train(self, deliver):
         """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""
-        train = self.config.train
         state = self.checkpoints.restore(self.trainee, self.report)
         self._check_workers(state["step"] if state else 0)  # and every one has read the checkpoints
-        finished = (self.workdir.load_metadata() or {}).get("step")
-        if self.workdir.model_path.exists() and (state is None or state["step"] < train.steps == finished):
+        if self._has_only_the_model(state):
             return self._finished_without_checkpoints(deliver)
-        journal = Journal(self.workdir.path, train.steps, enabled=self.is_chief)
+        journal = Journal(self.workdir.path, self.config.train.steps, enabled=self.is_chief)
         state = state or {"step": 0}
-        step = state["step"]
-        if step:
-            self._resume(state, journal)
-        else:
-            self._begin()
-        if self.is_chief:
-            self.checkpoints.forget_after(step)
+        self._begin_or_resume(state, journal)
         logging, validation, saving = self._callbacks(state, journal)
         saving.set_model(self.trainee)
         saving.catch_up()
-        if step < train.steps and not validation.is_out_of_patience:
-            self.warm_up()
-            with saving.listening():
-                self._fit(step, journal, [logging, validation, saving])
-            step = saving.stopped_at or train.steps
-        elif step > train.steps:
-            self.report(f"It already has more steps than train.steps={train.steps}, so it ends here.")
-        elif step < train.steps:
-            self.report(f"It was stopped by train.patience={train.patience}; with a larger one, or none, it goes on.")
+        step = self._go_on(state["step"], journal, logging, validation, saving)
         is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
             self.report(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
         return self._end(step, deliver)
+
+    def _go_on(self, step, journal, logging, validation, saving):
+        """Trains from `step` on, unless there is nothing to do. -> the step that was reached"""
+        train = self.config.train
+        if step > train.steps:
+            self.report(f"It already has more steps than train.steps={train.steps}, so it ends here.")
+        elif step < train.steps and validation.is_out_of_patience:
+            self.report(f"It was stopped by train.patience={train.patience}; with a larger one, or none, it goes on.")
+        elif step < train.steps:
+            self.warm_up()
+            with saving.listening():
+                self._fit(step, journal, [logging, validation, saving])
+            return saving.stopped_at or train.steps
+        return step
 
     def _check_workers(self, step):
         """Refuses workers with other settings, text or weights: they would train a model that is none of theirs."""
@@ -155,6 +153,14 @@ class Run:
                 f"different ones in some worker. This one is at step {step} with {text[0]:,} pairs, and differs "
                 f"from {path.absolute()} in: {others}."
             )
+
+    def _begin_or_resume(self, state, journal):
+        if state["step"]:
+            self._resume(state, journal)
+        else:
+            self._begin()
+        if self.is_chief:
+            self.checkpoints.forget_after(state["step"])
 
     def _begin(self):
         """Starts at step 0 with the weights of `train.start_from`; removes the log of a run that was killed at once."""
@@ -207,6 +213,11 @@ class Run:
             self.workdir.take(self.config, step)
             self.report("\n    ".join(["The configuration has changed:", *self.changes]))
 
+    def _has_only_the_model(self, state):
+        """Whether there is a model and no checkpoint of its last step, from which it could be made again."""
+        finished, steps = (self.workdir.load_metadata() or {}).get("step"), self.config.train.steps
+        return self.workdir.model_path.exists() and (state is None or state["step"] < steps == finished)
+
     def _finished_without_checkpoints(self, deliver):
         """Ends a finished run whose last checkpoints were removed; refuses to train over a model of other origin."""
         metadata = self.workdir.load_metadata()
@@ -224,7 +235,7 @@ class Run:
                 f"its weights, give another --workdir and train.start_from={self.workdir.path}."
             )
         self._take_changes(step)
-        self.has_weights = False
+        self.has_checkpoints = False
         return self._end(step, deliver)
 
     def _end(self, step, deliver):
@@ -237,7 +248,7 @@ class Run:
         metadata = self.workdir.load_metadata()
         is_of_this_step = metadata is not None and metadata.get("step") == step
         is_judged = is_of_this_step and metadata.get("judged_on") == self.judged_on
-        if not is_of_this_step or (self.has_weights and not is_judged):
+        if not is_of_this_step or (self.has_checkpoints and not is_judged):
             metadata = finish(self, step)
         else:
             self.report(f"Finished at step {step}: {self.workdir.model_path}")
