@@ -22,16 +22,19 @@ def main() -> int:
 
 
 def open_streams():
-    """Opens the null device as every standard stream that is closed; for Python it stays closed.
+    """Opens the null device as every standard stream that is closed.
 
     Otherwise the next file to be opened would get the stream's number, and what native code writes to standard error
-    would come to stand in that file.
+    would come to stand in that file. `sys.stdin` and `sys.stdout` stay None, which says that they are closed; to
+    `sys.stderr` everybody may write, while `print(file=None)` would write to standard output.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
 
 
 @contextlib.contextmanager
@@ -43,7 +46,7 @@ def without_notes():
     """
     open_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
-    if sys.stderr is None or "tensorflow" in sys.modules:  # it is closed, or there is nothing more to be noted
+    if "tensorflow" in sys.modules:  # there is nothing more to be noted
         yield
         return
     reading, writing = os.pipe()

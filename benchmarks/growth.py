@@ -99,11 +99,11 @@ def main():
     for axis in options.axis:
         if options.most < min(AXES[axis].values):
             parser.error(f"--most must leave something of {axis}. Received: {options.most}.")
-    try:
-        if options.picture:
+    if options.picture:
+        try:
             check_output(options.picture)
-    except ValueError as error:
-        parser.error(str(error))
+        except ValueError as error:
+            parser.error(str(error))
     records = []
     # A process each: replicas must be there before TensorFlow looks at its devices, and points shall be independent.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:

@@ -9,10 +9,11 @@ from pathlib import Path
 from export.options import add_decode
 from export.saved_model import ExportError, export_saved_model
 from export.versions import name_of
-from keras_transformer_cli import interruption_counts, interruption_ends, without_notes
+from keras_transformer_cli import interruption_counts, interruption_ends, open_streams, without_notes
 
 
 def main(arguments=None) -> int:
+    open_streams()
     parser = argparse.ArgumentParser(prog="python -m export", description="Exports a finished run for TF Serving.")
     parser.add_argument("--workdir", type=_path, required=True, help="of a finished run")
     parser.add_argument("--to", type=_path, required=True, help="the directory of the served model's versions")

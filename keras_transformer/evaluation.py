@@ -113,7 +113,7 @@ class Evaluation:
     by_length: tuple[LengthClass, ...]
     differences: tuple[Difference, ...]  # from another output; empty where there is none
     suspicious: tuple[Example, ...]
-    worst: tuple[Example, ...]  # by chrF, of those below 100
+    worst: tuple[Example, ...]  # by chrF; none that is perfect
     best: tuple[Example, ...]  # by chrF; at a tie the longest
 
     def to_text(self) -> str:
@@ -243,13 +243,13 @@ def evaluate(
         sources, hypotheses, references: lists of equally many strings.
         other: the output of another system to compare with.
         about: an `About`.
-        num_examples: how many of the worst and of the best sentences are kept.
+        num_examples: the most that are kept of the worst and of the best sentences.
         edges: of `by_length`.
         **options: those of `score`.
     """
     _check_lines(sources=sources, hypotheses=hypotheses, references=references)
     examples = _examples(sources, hypotheses, references, options.get("lowercase", False))
-    imperfect = [example for example in examples if example.chrf < 100]
+    imperfect = [e for e in examples if e.hypothesis != e.reference and e.chrf < 100]  # chrF takes no blanks
     num_examples = min(num_examples, math.ceil(len(examples) / 2))
     return Evaluation(
         about=about or About(),

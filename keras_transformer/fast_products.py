@@ -29,12 +29,13 @@ def search_step(model, loop, few=False, panels=None):
 
     def step(ids, index, cache):
         with use_products(products):
-            if loop != "graph" or not few:
-                return model.step(ids, index, cache)
-            logits, cache = model.step(ids, index, cache.as_kind(FewRowsKVCache))
-            return logits, cache.as_kind(GraphKVCache)
+            return model.step(ids, index, cache)
 
-    return step
+    def step_of_few(ids, index, cache):
+        logits, cache = step(ids, index, cache.as_kind(FewRowsKVCache))
+        return logits, cache.as_kind(GraphKVCache)
+
+    return step_of_few if few and loop == "graph" else step
 
 
 def search_products(model, loop, few=False, panels=None):

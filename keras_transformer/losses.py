@@ -21,7 +21,7 @@ def cross_entropies(labels, logits, label_smoothing):
     if not tf.TensorShape(logits.shape[:-1]).is_compatible_with(labels.shape):
         found = f"{tuple(labels.shape)} and {tuple(logits.shape)}"
         raise ValueError(f"Labels must be ids of shape (B, T) beside logits (B, T, V). Received: {found}.")
-    labels = ops.maximum(labels, 0)  # -1, as Keras users mark what has no weight, is no id
+    labels = ops.maximum(labels, 0)  # negative ones are no ids; `token_weights` gives them no weight
 
     @with_gradient
     def losses(logits):
@@ -61,7 +61,7 @@ def token_weights(labels, sample_weight=None):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Label-smoothed cross-entropy, the mean over all tokens. Padding has no weight, whatever the sample weights say.
+    """Label-smoothed cross-entropy, the mean over all tokens. Padding and negative labels have no weight.
 
     To weigh single ids, make weights (B, T): Keras applies `class_weight` as if labels (B, T) were one-hot vectors.
 

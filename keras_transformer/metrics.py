@@ -1,6 +1,6 @@
 """Metrics beside the smoothed loss: per-token figures that do not depend on the smoothing.
 
-Padding has no weight, whatever the sample weights say.
+Padding and negative labels have no weight, whatever the sample weights say.
 """
 
 import keras

@@ -265,8 +265,12 @@ def test_one_sentence_can_be_evaluated():
     assert whole.worst == () and whole.differences == () and whole.scores.exact_match == 1
     assert [example.line for example in whole.best] == [1]
     assert "Best by chrF" in whole.to_text() and "Worst" not in whole.to_text()
-    whole = evaluation.evaluate(["a", "b"], ["x", "y"], ["x", "yes"], num_bootstrap=2)
-    assert [example.line for example in whole.worst] == [2] and [example.line for example in whole.best] == [1]
+
+
+def test_no_sentence_that_is_perfect_is_among_the_worst():
+    rows = [("a", "x", "x"), ("b", "y", "yes"), ("c", "", ""), ("d", "z  q", "z q")]  # chrF is 0 where nothing is
+    whole = evaluation.evaluate(*map(list, zip(*rows, strict=True)), num_bootstrap=2)
+    assert [example.line for example in whole.worst] == [2] and len(whole.best) == 2
 
 
 def test_the_json_of_an_evaluation_holds_all_of_it(whole):

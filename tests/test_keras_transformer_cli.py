@@ -122,9 +122,10 @@ with without_notes():
     pass
 with open(sys.argv[1], "wb") as file:
     os.write(2, b"native code's\\n")
-    subprocess.run(["sh", "-c", "echo said; echo complained >&2"])
+    subprocess.run(["sh", "-c", "set -e; echo said; echo complained >&2"], check=True)
+    print("an error", file=sys.stderr)
     file.write(b"ours\\n")
-assert [sys.stdin, sys.stdout, sys.stderr] == [None] * 3
+assert sys.stdin is sys.stdout is None
 """
 
 

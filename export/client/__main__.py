@@ -14,10 +14,11 @@ import sys
 
 from export.client.rows import BATCH_SIZE, TIMEOUT, ServingError
 from export.options import positive_integer, positive_seconds
-from keras_transformer_cli import interruption_ends, without_notes
+from keras_transformer_cli import interruption_ends, open_streams, without_notes
 
 
 def main(arguments=None) -> int:
+    open_streams()
     try:  # around all that takes time, imports too
         return _run(_parser().parse_args(arguments))
     except BrokenPipeError:

@@ -14,10 +14,11 @@ from pathlib import Path
 from export.options import positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
-from keras_transformer_cli import interruption_ends, without_notes
+from keras_transformer_cli import interruption_ends, open_streams, without_notes
 
 
 def main(arguments=None) -> int:
+    open_streams()
     try:  # around all that takes time, imports too
         return _run(_parser().parse_args(arguments))
     except (ImportError, OSError) as error:
@@ -133,9 +134,8 @@ def _terminate(*_):
 
 def _report(line):
     """Prints a line on standard error. If it cannot be written, or nobody reads it, the server goes on."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _fail(message):

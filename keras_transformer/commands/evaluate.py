@@ -40,8 +40,8 @@ def run(options) -> int:
     if not (options.source and options.hypotheses):
         options.workdir = options.workdir or WORKDIR  # files alone need no run
     _check_outputs(options)
-    if sys.stdout is None and not (options.output or options.json or options.html):
-        raise ValueError("Without a file, stdout must be open. Received: a closed one.")
+    if sys.stdout is None and not (options.json or options.html):
+        raise ValueError("Scores need an open stdout, --json or --html. Received: a closed stdout.")
     evaluation, hypotheses, translator = evaluate(options)
     try:
         with named("standard output"):

@@ -15,7 +15,7 @@ from keras_transformer_cli import interruption_counts, open_streams
 
 def exit_code_of(run: Callable[..., int], options) -> int:
     """Runs a command; returns its exit code."""
-    open_streams()
+    open_streams()  # before any file is opened; as `python -m keras_transformer`, imports come before
     show_any_character()
     try:
         with interruption_counts():

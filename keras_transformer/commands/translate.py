@@ -46,7 +46,7 @@ def add_arguments(parser):
 
 
 def _seed(text):
-    number = int(text) if text.isascii() and text.isdecimal() else -1
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
     if not 0 <= number < MAX_SEED:
         raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2^62 - 1. Received: {text!r}")
     return number

@@ -51,7 +51,7 @@ class Dropout(keras.layers.Dropout):
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None: elements drop independently. Received: {noise_shape=}.")
         if not 0 <= rate < 1:
-            raise ValueError(f"`rate` must be at least 0 and less than 1. Received: rate={rate}.")
+            raise ValueError(f"`rate` must be at least 0 and less than 1. Received: {rate=}.")
         super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):

@@ -34,7 +34,7 @@ def _addresses(text):
         given = json.loads(text or "")
         task, cluster = given["task"], tf.train.ClusterSpec(given["cluster"])
         cluster.task_address(task["type"], int(task["index"]))
-        return [address for job in cluster.jobs for address in cluster.job_tasks(job)]
+        return [cluster.task_address(job, index) for job in cluster.jobs for index in cluster.task_indices(job)]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers and '

@@ -5,6 +5,7 @@ import sys
 import limit
 import measure
 import pytest
+import store
 import works
 
 TINY = dict(vocab_size=7, num_encoder_layers=1, num_decoder_layers=2, d_model=2, d_ff=5, num_heads=1)
@@ -65,6 +66,15 @@ def test_the_limits_and_every_floor_are_reported(run_here):
         work = works.WORKS[record["work"]]
         assert record["rate"] * record["median"] / 1000 == pytest.approx(work.amount, rel=1e-3)
         assert record["rate_unit"] == f"{work.unit}/s"
+
+
+@pytest.mark.parametrize(
+    "script, option", [(limit, "--size"), (limit, "--mib"), (store, "--pairs"), (store, "--vocab-size")]
+)
+def test_what_is_no_size_is_refused(run_here, capsys, script, option):
+    with pytest.raises(SystemExit):
+        run_here(script, option, "0")
+    assert f"argument {option}: must be at least 1. Received: 0" in capsys.readouterr().err
 
 
 def test_the_limit_is_a_peer():

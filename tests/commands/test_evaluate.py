@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 from argparse import Namespace
 
@@ -67,9 +68,20 @@ def test_the_files_are_written_though_nobody_reads_the_report(files, monkeypatch
 def test_scores_that_could_go_nowhere_are_refused_before_the_work(files, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
     texts = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
-    assert run(*texts) == 1
-    assert capsys.readouterr().err == "error: Without a file, stdout must be open. Received: a closed one.\n"
+    message = "error: Scores need an open stdout, --json or --html. Received: a closed stdout.\n"
+    assert run(*texts) == 1 and capsys.readouterr().err == message
+    assert run(*texts, "--output", files / "output") == 1 and not (files / "output").exists()
     assert run(*texts, "--json", files / "report.json") == 0 and (files / "report.json").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
+def test_a_standard_output_that_has_no_room_is_named(files):
+    names = {"--source": "source", "--reference": "reference", "--hypotheses": "good"}
+    texts = [word for option, name in names.items() for word in (option, files / name)]
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "keras_transformer", "evaluate", *texts]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 1 and "error: [Errno 28] No space left on device: 'standard output'\n" in done.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")

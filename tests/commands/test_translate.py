@@ -153,6 +153,13 @@ def test_what_is_wrong_is_said_in_one_line(finished_run, arguments, code, messag
     assert err.startswith("error: ") and message in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("seed", ["-1", str(2**62), "1_0", "x", "1" * 5000])
+def test_what_is_no_seed_is_refused(finished_run, capsys, seed):
+    with pytest.raises(SystemExit):
+        run(finished_run, f"--sample={seed}")
+    assert f"must be an integer from 0 to 2^62 - 1. Received: '{seed}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

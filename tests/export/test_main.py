@@ -1,3 +1,10 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from export.__main__ import main
 
 
@@ -24,3 +31,24 @@ def test_the_command_has_one_line_for_an_error(tmp_path, capsys):
         and captured.err.count("\n") == 1
     )
     assert not (tmp_path / "demo").exists()
+
+
+def test_no_path_is_no_folder(capsys):
+    with pytest.raises(SystemExit):
+        main(["--workdir", "", "--to", "x"])
+    assert "must be a path. Received: ''" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "--workdir", "nowhere", "--to", "x"],
+        ["export.client", "--model", "x", "--rest", "http://127.0.0.1:1"],
+        ["export.serve", "--model", "nowhere", "--port", "0"],
+    ],
+)
+def test_an_error_is_no_output_where_standard_error_is_closed(command, tmp_path):
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", *command]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(shell, input=b"a line", stdout=subprocess.PIPE, cwd=tmp_path, env=environment, timeout=120)
+    assert (done.returncode, done.stdout) == (1, b"")

@@ -108,7 +108,7 @@ def test_elements_are_dropped_one_by_one():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, float("nan")])
-def test_a_rate_that_leaves_nothing_is_refused(rate):
+def test_a_rate_that_is_none_below_one_is_refused(rate):
     with pytest.raises(ValueError, match=rf"less than 1. Received: rate={rate}"):
         Dropout(rate)
 

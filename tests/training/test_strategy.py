@@ -88,11 +88,12 @@ def test_a_cluster_that_is_none_is_shown(monkeypatch, given):
     assert str(caught.value).endswith(f'"task": {{"type": "worker", "index": 0}}}}. Received: TF_CONFIG={given}.')
 
 
-def test_a_worker_says_whom_it_waits_for(monkeypatch, capsys):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}))
+@pytest.mark.parametrize(("cluster", "said"), [(CLUSTER, "a:1, b:1"), ({"worker": {"1": "b:1"}}, "b:1")])
+def test_a_worker_says_whom_it_waits_for(monkeypatch, capsys, cluster, said):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda: "all are there")
     assert make_strategy("multi_worker") == "all are there"
-    assert capsys.readouterr().err == "Waiting until all workers are there: a:1, b:1\n"
+    assert capsys.readouterr().err == f"Waiting until all workers are there: {said}\n"
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
