@@ -249,7 +249,7 @@ def evaluate(
     """
     _check_lines(sources=sources, hypotheses=hypotheses, references=references)
     examples = _examples(sources, hypotheses, references, options.get("lowercase", False))
-    imperfect = [e for e in examples if e.hypothesis != e.reference and e.chrf < 100]  # chrF takes no blanks
+    imperfect = [e for e in examples if e.hypothesis != e.reference and e.chrf < 100]  # chrF ignores blanks
     num_examples = min(num_examples, math.ceil(len(examples) / 2))
     return Evaluation(
         about=about or About(),
