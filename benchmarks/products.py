@@ -22,7 +22,7 @@ import works
 
 from keras_transformer import Transformer
 from keras_transformer.data.prefetch import keep_freed_memory
-from keras_transformer.layers.gradients import kernel_product, key_product, value_product
+from keras_transformer.fast.gradients import kernel_product, key_product, value_product
 
 
 class Product(NamedTuple):

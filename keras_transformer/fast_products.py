@@ -1,4 +1,4 @@
-"""Chooses how the layers of a `Transformer` multiply where speed counts; `layers/products.py` has the ways to do it.
+"""Chooses how the layers of a `Transformer` multiply where speed counts; `fast/products.py` has the ways to do it.
 
     search_step(model, "xla")               the step of a search, with what is made once, before its loop
     search_products(model, "xla")           its products
@@ -8,11 +8,9 @@
 Products are {layer: product}, for `use_products`; a layer that is not in it multiplies plainly.
 """
 
-from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.gradients import factor_product
-from keras_transformer.layers.kept_panels import KeptPanels
-from keras_transformer.layers.products import (
+from keras_transformer.fast.gradients import factor_product
+from keras_transformer.fast.kept_panels import KeptPanels
+from keras_transformer.fast.products import (
     graph_panel_product,
     is_large,
     is_large_in_graph,
@@ -21,6 +19,8 @@ from keras_transformer.layers.products import (
     use_products,
     xla_products,
 )
+from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
+from keras_transformer.layers.dense import Dense
 
 
 def search_step(model, loop, few=False, panels=None):
@@ -70,7 +70,7 @@ def keep_panels(model):
 def training_products(model, left_out):
     """The products of a training step that makes the gradients of kernels after the backward pass.
 
-    `left_out` is the list where the backward pass notes them (layers/gradients.py). -> {layer: product}
+    `left_out` is the list where the backward pass notes them (fast/gradients.py). -> {layer: product}
     """
     layers = [model.output_embedding, *(layer for layer in model._flatten_layers() if isinstance(layer, Dense))]
     trainable = {id(variable) for variable in model.trainable_variables}

@@ -24,8 +24,8 @@ from keras_transformer.decoding import (
     generate,
     sampler,
 )
+from keras_transformer.fast.products import GRAPH_FEW_ROWS
 from keras_transformer.fast_products import search_step
-from keras_transformer.layers.products import GRAPH_FEW_ROWS
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}

@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import with_gradient
+from keras_transformer.fast.gradients import with_gradient
+from keras_transformer.fast.xla import log_sum_exp, subtract_at
 from keras_transformer.layers.masks import PAD_ID
-from keras_transformer.xla import log_sum_exp, subtract_at
 
 
 def cross_entropies(labels, logits, label_smoothing):

@@ -6,33 +6,26 @@ translator.model, translator.tokenizers                 # the Keras model, Sente
 translator.save("runs/saved")                           # for `load`, the commands and the export
 """
 
-import contextlib
-import json
 import logging
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import inference
+from keras_transformer import inference, model_folder
 from keras_transformer.compilation import WhereItPays, padded_shape
-from keras_transformer.config import MAX_BEAMS, Config, ConfigError, DataConfig, DecodeConfig
+from keras_transformer.config import MAX_BEAMS, Config, DataConfig, DecodeConfig
 from keras_transformer.decoding import length_penalty
 from keras_transformer.fast_products import keep_panels
-from keras_transformer.files import filling, may_be_filled, read_json, save_model, write_json
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, TOKENIZER_FILES, Tokenizers, pad
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers, pad
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
-SAVED = ("data", "model", "decode")  # sections of the configuration that `Translator.save` writes
-FILES = ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")  # of a folder that `save` or `average` fills
 log = logging.getLogger(__name__)
 
 
@@ -100,22 +93,8 @@ class Translator:
     @classmethod
     def load(cls, workdir, *, xla: bool | None = None, **decode) -> Self:
         """Loads the finished model of a run; `decode` changes fields of its `DecodeConfig`."""
-        workdir = Path(workdir)
-        model_path = workdir / "model.keras"
-        if not model_path.exists():
-            is_run = (workdir / "checkpoints").is_dir()
-            raise FileNotFoundError(
-                f"A finished run, or a saved translator, holds a model.keras. There is none in {workdir}"
-                + (", which is not finished: train on, or see `keras-transformer average`." if is_run else ".")
-            )
-        with _damage(workdir / "config.json"):
-            config = Config.from_dict(json.loads((workdir / "config.json").read_text(encoding="utf-8")))
-        decode = config.decode.replace(**decode)
-        with _damage(model_path):
-            model = keras.saving.load_model(model_path, compile=False)
-        tokenizers = Tokenizers.load(workdir)
-        _check_sizes(workdir, model, tokenizers)
-        return cls(model, tokenizers, decode, xla=xla)
+        config, tokenizers, model = model_folder.load(Path(workdir))
+        return cls(model, tokenizers, config.decode.replace(**decode), xla=xla)
 
     def save(self, folder):
         """Writes the model, in float32, the tokenizers and the rules of the search to a folder of their own.
@@ -124,18 +103,14 @@ class Translator:
         or empty, or one that this method has written, which is written over: an error leaves what was there, and a kill
         the old translator, the new one, or, in the last moment, one that `load` refuses and `save` writes anew.
         """
-        folder, model = Path(folder), self.model
-        config = self._config().to_dict()
-        if not may_be_filled(folder, FILES) and not _is_saved(folder):
+        folder, model, config = Path(folder), self.model, self._config().to_dict()
+        if not (model_folder.is_free(folder) or model_folder.is_without_training(folder)):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
-        _check_sizes(folder, model, self.tokenizers)
         if model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
             model = Transformer.from_config({**model.get_config(), "dtype": "float32"})
             model.set_weights(self.model.get_weights())
-        with filling(folder, FILES) as aside:
-            write_json(aside / "config.json", {name: config[name] for name in SAVED})
-            self.tokenizers.save(aside)
-            save_model(model, aside / "model.keras")
+        sections = {name: config[name] for name in model_folder.SECTIONS}
+        model_folder.write(folder, sections, self.tokenizers, model)
 
     def _config(self):
         """What is known of a run that was none."""
@@ -351,34 +326,8 @@ class Translator:
         return inference.token_log_probs(self.model, source_ids, labels)
 
 
-def _is_saved(folder):
-    config = read_json(folder / "config.json")
-    data = config.get("data")
-    return config.keys() == set(SAVED) and isinstance(data, dict) and "train" in data and data["train"] is None
-
-
 def _shortened(text):
     return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-
-
-def _check_sizes(folder, model, tokenizers):
-    """Refuses to load or save what does not belong together."""
-    found, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
-    if found != expected:
-        raise ValueError(f"{folder}: the tokenizers must have the model's {expected} pieces. Received: {found}.")
-
-
-@contextlib.contextmanager
-def _damage(path):
-    """Reports what goes wrong inside as damage of the file, after checking that the file can be opened."""
-    path.open("rb").close()
-    try:
-        yield
-    except ConfigError:
-        raise
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"Expected the files of a finished run. Received: {path}, damaged: {reason}") from error
 
 
 def _texts(texts, or_pieces=False):

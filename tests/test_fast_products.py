@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import fast_products
+from keras_transformer.fast import products
 from keras_transformer.fast_products import keep_panels, search_products, search_step, training_products
-from keras_transformer.layers import products
 from keras_transformer.layers.cache import FewRowsKVCache
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 

@@ -8,7 +8,6 @@ without their folders: nothing is said about the machine that it was made on.
 """
 
 import argparse
-import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -18,12 +17,8 @@ import numpy as np
 from keras_transformer_cli import without_notes
 
 with without_notes():
-    import keras
-
     from export.metadata import without_folders
-    from keras_transformer.files import filling, may_be_filled, write_json
-    from keras_transformer.training.workdir import Workdir
-    from keras_transformer.translator import FILES
+    from keras_transformer import model_folder
 
 LARGEST = 8_000_000  # bytes of everything: more does not belong into a repository
 
@@ -33,20 +28,15 @@ def main(arguments=None):
     parser.add_argument("--workdir", metavar="FOLDER", required=True, help="a finished run")
     parser.add_argument("--to", metavar="FOLDER", required=True, help="an empty folder, or a new one")
     options = parser.parse_args(arguments)
-    run, folder = Workdir(options.workdir), Path(options.to)
-    if not run.model_path.is_file():
-        parser.error(f"--workdir must be a finished run, with a model.keras. Received: {run.path}, which has none.")
-    if not may_be_filled(folder, FILES):
+    folder = Path(options.to)
+    if not model_folder.is_free(folder):
         parser.error(f"--to must be an empty folder. Received: {folder}, which is not.")
     try:
-        config = run.load_config().to_dict()
-        config["data"]["test"] = None  # it is not in the folder
-        with filling(folder, FILES) as aside:
-            kept = {key: config[key] for key in ("data", "model", "decode")}
-            write_json(aside / "config.json", without_folders(kept))
-            for path in run.path.glob("*.model"):  # one tokenizer, or two
-                shutil.copy(path, aside)
-            pack(run.model_path, aside / "model.keras")
+        config, tokenizers, model = model_folder.load(Path(options.workdir))
+        config = config.replace(data={"test": None}).to_dict()  # it is not in the folder
+        kept = without_folders({name: config[name] for name in model_folder.SECTIONS})
+        round_weights(model)
+        model_folder.write(folder, kept, tokenizers, model, save=save_compressed)
     except (ValueError, OSError) as error:  # a damaged file, a full disk
         parser.error(str(error))
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -55,15 +45,16 @@ def main(arguments=None):
     return int(size > LARGEST)
 
 
-def pack(path, packed):
-    """Rounds the weights of a .keras file and compresses it."""
-    model = keras.saving.load_model(path, compile=False)
+def round_weights(model):
     for variable in model.trainable_variables:
         variable.assign(variable.numpy().astype(np.float16).astype(np.float32))
-    plain = packed.with_name("plain.keras")
+
+
+def save_compressed(model, path):
+    plain = path.with_name("plain.keras")
     model.save(plain)
     deflated = dict(compression=zipfile.ZIP_DEFLATED, compresslevel=9)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", **deflated) as target:
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", **deflated) as target:
         for name in source.namelist():
             target.writestr(name, source.read(name))
     plain.unlink()

@@ -1,6 +1,5 @@
 """keras-transformer average: a model of several checkpoints of a run, Section 6.1."""
 
-import shutil
 from pathlib import Path
 
 from keras_transformer.commands.options import add_workdir
@@ -19,29 +18,24 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    from keras_transformer.files import filling, may_be_filled, save_model, write_json
+    from keras_transformer import model_folder
     from keras_transformer.tokenizer import Tokenizers
     from keras_transformer.training.checkpoints import average_weights, set_weights
     from keras_transformer.training.trainer import new_transformer
     from keras_transformer.training.workdir import Workdir
-    from keras_transformer.translator import FILES
 
-    source, target = Workdir(options.workdir), Workdir(options.to)
+    source, target = Workdir(options.workdir), Path(options.to)
     config, paths = source.load_config(), _chosen(source, options)
-    if not may_be_filled(target.path, FILES):
-        raise ValueError(f"--to must be a new or empty folder. Received: {target.path}.")
+    if not model_folder.is_free(target):
+        raise ValueError(f"--to must be a new or empty folder. Received: {target}.")
     _check_tokenizers(source.path, paths)
     tokenizers = Tokenizers.load(source.path)
     model = new_transformer(config, tokenizers)
     set_weights(model, average_weights(paths))
     names = [path.name if path.parent == source.checkpoints else str(path) for path in paths]
-    with filling(target.path, FILES) as folder:
-        aside = Workdir(folder)
-        shutil.copy(source.config_path, aside.config_path)
-        tokenizers.save(folder)
-        write_json(aside.metadata_path, {"weights": f"average of {len(paths)}", "checkpoints": names})
-        save_model(model, aside.model_path)
-    print(f"{target.model_path}: average of {', '.join(names)}")
+    metadata = {"weights": f"average of {len(paths)}", "checkpoints": names}
+    model_folder.write(target, config.to_dict(), tokenizers, model, metadata)
+    print(f"{target}/model.keras: average of {', '.join(names)}")
     return 0
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import tensorflow as tf
 
-from keras_transformer.xla import block_size, by_operations_on_cpu, in_blocks, log_sum_exp
+from keras_transformer.fast.xla import block_size, by_operations_on_cpu, in_blocks, log_sum_exp
 
 MINUS_INFINITY = float("-inf")
 

@@ -14,8 +14,8 @@ from typing import NamedTuple, Self
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import key_product, value_product
-from keras_transformer.layers.products import transpose_in_graph
+from keras_transformer.fast.gradients import key_product, value_product
+from keras_transformer.fast.products import transpose_in_graph
 
 
 class KVCache(NamedTuple):

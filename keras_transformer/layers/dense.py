@@ -9,9 +9,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.gradients import on_every_row
-from keras_transformer.layers.products import product, summed_product
-from keras_transformer.xla import by_xla_on_cpu
+from keras_transformer.fast.gradients import on_every_row
+from keras_transformer.fast.products import product, summed_product
+from keras_transformer.fast.xla import by_xla_on_cpu
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.fast.products import product
 from keras_transformer.layers.dense import leading_shape
-from keras_transformer.layers.products import product
 
 
 def sinusoidal_positions(positions, d_model):

@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.fast.products import part_sizes, prepared_for
 from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.products import part_sizes, prepared_for
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

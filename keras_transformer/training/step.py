@@ -12,7 +12,7 @@ else is a sum. So R replicas with k micro-batches each make the same update as o
 however the tokens are spread.
 Keras would compile the whole step, collectives included, which XLA refuses; so the step is compiled here and
 `jit_compile` is off. On a CPU, and where a GPU has to be deterministic, the gradients of kernels are left to TensorFlow
-(layers/gradients.py).
+(fast/gradients.py).
 """
 
 import keras
@@ -20,15 +20,15 @@ import tensorflow as tf
 
 from keras_transformer.config import TrainConfig
 from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
+from keras_transformer.fast.gradients import factored_gradients, multiplied
+from keras_transformer.fast.products import use_products
+from keras_transformer.fast.xla import by_xla_on_cpu
 from keras_transformer.fast_products import training_products
-from keras_transformer.layers.gradients import factored_gradients, multiplied
-from keras_transformer.layers.products import use_products
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
 from keras_transformer.training.checkpoints import dropout_seeds, set_weights
 from keras_transformer.training.optimizers import make_optimizer
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
-from keras_transformer.xla import by_xla_on_cpu
 
 
 def schedule_of(config: TrainConfig, d_model):

@@ -3,10 +3,12 @@
 import signal
 import time
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import keras
 
+from keras_transformer import model_folder
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.fingerprint import digest
@@ -269,14 +271,14 @@ def evenly(items, most):
     return [items[i * len(items) // number] for i in range(number)]
 
 
-def load_origin(folder, config: Config) -> Translator:
+def load_origin(folder, config: Config) -> model_folder.Contents:
     """Loads the finished run that `train.start_from` names; its model must have the sizes that `config` has."""
-    origin = Translator.load(folder)
+    origin = model_folder.load(Path(folder))
     found = differences(origin.model.config.to_dict(), config.model.to_dict())
     different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
     if origin.tokenizers.shared != config.data.shared_vocab:
         different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
-    data = Workdir(folder).load_config().data
+    data = origin.config.data
     if data.lowercase != config.data.lowercase:
         different.append(f"data.lowercase: {data.lowercase} -> {config.data.lowercase}")
     if not origin.tokenizers.shared and data.reverse != config.data.reverse:

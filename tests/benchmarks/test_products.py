@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import works
 
-from keras_transformer.layers.gradients import value_product
+from keras_transformer.fast.gradients import value_product
 
 TINY = dict(vocab_size=31, num_encoder_layers=1, num_decoder_layers=2, d_model=10, d_ff=13, num_heads=2)
 WORK = works.Training("tiny", batch=3, source_length=5, target_length=5, steps=1)

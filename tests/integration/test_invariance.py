@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from keras_transformer.layers import products
+from keras_transformer.fast import products
 from keras_transformer.translator import Translator
 from tests.integration.runs import ROOT
 

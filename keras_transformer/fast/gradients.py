@@ -24,8 +24,8 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from keras_transformer.layers.products import Product
-from keras_transformer.xla import barrier, by_xla_on_cpu, on_gpu
+from keras_transformer.fast.products import Product
+from keras_transformer.fast.xla import barrier, by_xla_on_cpu, on_gpu
 
 
 def with_gradient(function):

@@ -10,11 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import Transformer
-from keras_transformer.fast_products import training_products
-from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.gradients import (
+from keras_transformer.fast.gradients import (
     FactoredGradients,
     factor_product,
     factored_gradients,
@@ -22,7 +18,11 @@ from keras_transformer.layers.gradients import (
     multiplied,
     value_product,
 )
-from keras_transformer.layers.products import use_products
+from keras_transformer.fast.products import use_products
+from keras_transformer.fast_products import training_products
+from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies
 
 pytestmark = pytest.mark.cpu

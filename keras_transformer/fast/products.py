@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_transformer.xla import barrier
+from keras_transformer.fast.xla import barrier
 
 LARGE = 2**22  # numbers of a vocabulary: more than a processor's caches hold
 LARGE_DENSE = 2**20  # numbers of a dense layer's kernel: of those of 512 x 512, panels are faster for four rows

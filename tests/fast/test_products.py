@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import products
-from keras_transformer.layers.dense import Dense
-from keras_transformer.layers.embedding import TokenEmbedding
-from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.products import (
+from keras_transformer.fast import products
+from keras_transformer.fast.products import (
     COLUMNS,
     FEW_ROWS,
     GRAPH_COLUMNS,
@@ -27,6 +24,9 @@ from keras_transformer.layers.products import (
     use_products,
     xla_products,
 )
+from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.embedding import TokenEmbedding
+from keras_transformer.layers.feed_forward import FeedForward
 
 D = 24
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import xla as module
-from keras_transformer.xla import PARTS, by_xla_on_cpu, log_sum_exp, subtract_at
+from keras_transformer.fast import xla as module
+from keras_transformer.fast.xla import PARTS, by_xla_on_cpu, log_sum_exp, subtract_at
 
 
 @pytest.mark.parametrize("xla", [False, True])

@@ -1,0 +1,107 @@
+"""The folder of a model, which `Translator.load`, the commands and the export take: that of a run holds more.
+
+config.json       the configuration; of a model that was saved or packed its sections data, model and decode
+tokenizer.model   SentencePiece (source.model and target.model where the vocabularies are separate)
+model.json        which weights these are, where something is known of them
+model.keras       the model
+"""
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+
+from keras_transformer.config import Config, ConfigError
+from keras_transformer.files import filling, may_be_filled, read_json, save_model, write_json
+from keras_transformer.model import Transformer
+from keras_transformer.tokenizer import TOKENIZER_FILES, Tokenizers
+
+SECTIONS = ("data", "model", "decode")  # of the configuration of a model without a training
+FILES = ("config.json", *TOKENIZER_FILES, "model.json", "model.keras")  # the last comes last, see `filling`
+
+
+class Contents(NamedTuple):
+    config: Config
+    tokenizers: Tokenizers
+    model: Transformer
+
+
+def load(folder: Path) -> Contents:
+    """What a folder holds; refuses what is damaged or does not belong together."""
+    model_path, config_path = folder / "model.keras", folder / "config.json"
+    if not model_path.exists():
+        is_run = (folder / "checkpoints").is_dir()
+        raise FileNotFoundError(
+            f"A finished run, or a saved translator, holds a model.keras. There is none in {folder}"
+            + (", which is not finished: train on, or see `keras-transformer average`." if is_run else ".")
+        )
+    with _damage(config_path):
+        config = Config.from_dict(json.loads(config_path.read_text(encoding="utf-8")))
+    with _damage(model_path):
+        model = keras.saving.load_model(model_path, compile=False)
+    tokenizers = Tokenizers.load(folder)
+    _check_sizes(folder, tokenizers, model)
+    return Contents(config, tokenizers, model)
+
+
+def write(
+    folder: Path,
+    config: Mapping,
+    tokenizers: Tokenizers,
+    model: Transformer,
+    metadata: Mapping | None = None,
+    save: Callable[[Transformer, Path], None] = save_model,
+):
+    """Writes a model as a whole, over one that is there: an error changes nothing, a kill leaves no mixture of both.
+
+    Args:
+        folder: where to; see `is_free` and `is_without_training`.
+        config: what config.json will hold.
+        tokenizers: of the model.
+        model: the model.
+        metadata: what model.json will hold, if anything.
+        save: writes a model to a path.
+    """
+    _check_sizes(folder, tokenizers, model)
+    with filling(folder, FILES) as aside:
+        write_json(aside / "config.json", config)
+        tokenizers.save(aside)
+        if metadata is not None:
+            write_json(aside / "model.json", metadata)
+        save(model, aside / "model.keras")
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder is new, empty, or holds nothing but what a killed `write` has left."""
+    return may_be_filled(folder, FILES)
+
+
+def is_without_training(folder: Path) -> bool:
+    """Whether a folder holds a model as `Translator.save` writes it, which may be written over: no training is lost."""
+    config = read_json(folder / "config.json")
+    data = config.get("data")
+    return config.keys() == set(SECTIONS) and isinstance(data, dict) and "train" in data and data["train"] is None
+
+
+def _check_sizes(folder, tokenizers, model):
+    """Refuses tokenizers and a model that do not belong together."""
+    found, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
+    if found != expected:
+        raise ValueError(f"{folder}: the tokenizers must have the model's {expected} pieces. Received: {found}.")
+
+
+@contextlib.contextmanager
+def _damage(path):
+    """Reports what goes wrong inside as damage of the file, after checking that the file can be opened."""
+    path.open("rb").close()
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"Expected the files of a finished run. Received: {path}, damaged: {reason}") from error
