@@ -188,7 +188,9 @@ class ServingTranslator(tf.Module):
 
     def _pair_ids(self, source, target):
         """The ids of pairs to be scored; here a blank text is an empty sentence. -> (B, S), (B, T)"""
-        source_ids = self._encode(self.source_tokenizer, self._clean(source))
+        together = tf.debugging.assert_equal(tf.size(source), tf.size(target), "Every source needs its target.")
+        with tf.control_dependencies([together]):
+            source_ids = self._encode(self.source_tokenizer, self._clean(source))
         labels = self._encode(self.target_tokenizer, self._clean(target), inference.longest_output)
         return inference.not_empty(source_ids), inference.not_empty(labels)
 

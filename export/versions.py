@@ -32,15 +32,20 @@ def name_of(to: Path) -> str:
 
 
 def versions(to: Path) -> list[int]:
-    """The versions that a server would see."""
-    names = [path.name for path in to.iterdir()] if to.is_dir() else []
-    numbers = (int(name) for name in names if name.isascii() and name.isdecimal())
-    return sorted(number for number in numbers if number <= MAX_VERSION)
+    """The versions in a folder that can be served: its folders with the names 1, 2 and so on."""
+    names = [path.name for path in to.iterdir() if path.is_dir()]
+    return sorted(number for number in _numbers(names) if number and str(number) in names)
+
+
+def _numbers(names):
+    """The numbers that TF Serving takes names for: 007 is one."""
+    numbers = {int(name) for name in names if name.isascii() and name.isdecimal()}
+    return {number for number in numbers if number <= MAX_VERSION}
 
 
 def free_version(to: Path, version: int | None) -> int:
     """`version`, if that number is free; for None the number after the last."""
-    taken = versions(to)
+    taken = _numbers([path.name for path in to.iterdir()] if to.is_dir() else [])  # by files too
     if version is None:
         version = max(taken, default=0) + 1
     if not 1 <= version <= MAX_VERSION:

@@ -6,10 +6,9 @@ import tensorflow as tf
 from tensorflow.python.framework import config
 
 from keras_transformer.gpu import add_in_order, multiply_in_float32
-from keras_transformer.training.trainer import Run
 from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator
-from tests.training.test_trainer import configuration
+from tests.training.test_trainer import configuration, new_run
 
 
 def multiplies_in_float32():
@@ -36,7 +35,7 @@ def test_a_translator_multiplies_in_float32(gpus, finished_run):
 def test_a_run_adds_in_order_if_it_is_to(gpus, tmp_path, deterministic):
     gpus.append("a GPU")
     workdir = Workdir(tmp_path / "run")
-    Run(configuration(**{"train.deterministic": str(deterministic).lower()}), workdir)
+    new_run(configuration(**{"train.deterministic": str(deterministic).lower()}), workdir)
     workdir.unlock()
     assert multiplies_in_float32() and config.is_op_determinism_enabled() == deterministic
 

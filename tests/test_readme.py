@@ -8,7 +8,7 @@ from tests.integration.runs import ROOT
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     folder = "examples/tatoeba_en_de/model"
-    for shown, here in ((f'"{folder}"', repr(str(ROOT / folder))), ('"base"', '"tiny"')):
+    for shown, here in ((f'"{folder}"', repr(str(ROOT / folder))), ('"small"', '"tiny"')):
         assert code.count(shown) == 1
         code = code.replace(shown, here)
     monkeypatch.chdir(tmp_path)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from export.serve import RequestError
-from export.versions import MAX_VERSION
+from export.versions import versions
 
 POLL = 1.0  # seconds, as TF Serving
 LOADING = 5  # seconds after which a client should ask again
@@ -131,7 +131,7 @@ class Versions:
 
     def _look(self):
         """The newest version that is not known to be broken, and the labels; the previous ones if these are damaged."""
-        newest = max(filter(self._is_sound, _versions_in(self._folder)), default=None)
+        newest = max(filter(self._is_sound, versions(self._folder)), default=None)
         try:
             return newest, self._read_labels()
         except (OSError, ValueError) as error:
@@ -180,13 +180,6 @@ class Versions:
         if message != self._complaint:  # not each second
             self._complaint = message
             self._report(message)
-
-
-def _versions_in(folder):
-    """The versions in a folder: folders with a positive integer of 64 bits for a name."""
-    names = [path.name for path in folder.iterdir() if path.is_dir()]
-    found = [int(name) for name in names if name.isascii() and name.isdecimal() and name[0] != "0"]
-    return [version for version in found if version <= MAX_VERSION]
 
 
 def _files(folder):

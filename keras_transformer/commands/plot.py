@@ -92,7 +92,9 @@ def _schedule(options, path):
 
     config = _config(options)
     if not Workdir(options.workdir).tells_its_training():
-        raise ValueError(f"Expected a run. {options.workdir} does not say how its model was trained: it was packed.")
+        raise ValueError(
+            f"Expected a run. {options.workdir} does not say how its model was trained: it was saved or packed alone."
+        )
     schedule = schedule_of(config.train, config.model.d_model)
     plots.schedule(np.asarray(schedule(np.arange(config.train.steps))), path)
 

@@ -89,7 +89,7 @@ def _exported(workdir):
     from export.versions import versions
 
     to = workdir / "export"
-    for path in [to / str(number) for number in versions(to)[-1:]]:
+    for path in [to / str(number) for number in (versions(to) if to.is_dir() else [])[-1:]]:
         if path.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime:
             serving_files.complete(to, path)  # the process that has published it may have been killed right after
             return path

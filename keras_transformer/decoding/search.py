@@ -37,27 +37,14 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
     steps = step if isinstance(step, Steps) else Steps(lambda: step, lambda: step)
     constraints = within(constraints, max_length)
     search, batch = start(state, constraints, settings, max_length), tf.shape(constraints.max_lengths)[0]
-    last = tf.where(batch < LAST, 0, -(-batch // LAST))
     are_few = batch * settings.beam_width <= steps.few_rows
+    last = tf.where(batch < LAST, 0, -(-batch // LAST))  # how many sentences go on as a batch of their own
     if steps.few_rows:
         last = tf.where(are_few, batch, last)
-    limits = [max_length]  # the step before which each loop ends
-    if steps.room is not None and steps.room.first_steps is not None:
-        first_steps = tf.minimum(steps.room.first_steps, max_length)
-        limits = [-(-first_steps // 2), tf.where(last == 0, max_length, first_steps)]
-    run, one_step = partial(_run_with_room, steps.room), partial(_one_step, reorder=reorder, settings=settings)
+    body = partial(_one_step, reorder=reorder, settings=settings)
 
     def search_together():
-        step, index, searched = steps.many(), 0, search
-        if steps.first_apart and settings.beam_width > 1:
-            first = one_step(_of_one_beam(step, reorder), constraints)
-            index, searched = run(first, index, searched, limit=1, until=last)
-        next_step = one_step(step, constraints)
-        if len(limits) > 1 and not tf.executing_eagerly():
-            next_step = tf.function(next_step, autograph=False)  # traced once for all loops
-        for limit in limits:
-            index, searched = run(next_step, index, searched, limit=limit, until=last)
-        return index, searched
+        return _search_together(steps, body, search, constraints, last, max_length)
 
     def nothing_yet():
         return tf.constant(0), search
@@ -66,19 +53,61 @@ def beam_search(step, reorder, state, constraints, settings, max_length):
     state, found = found.state, found._replace(state=())
 
     def search_the_last():
-        step = steps.few()
-
-        def finish_some(found):
-            rows = tf.math.top_k(tf.cast(~found.done, tf.int32), last).indices  # those left, then some that are done
-            next_step, some = one_step(step, _rows(constraints, rows)), _rows(found._replace(state=state), rows)
-            _, some = run(next_step, index, some, limit=max_length, until=0)
-            some = some._replace(state=())
-            return (tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, some),)
-
-        return tf.while_loop(lambda found: ~tf.reduce_all(found.done), finish_some, (found,))[0]
+        return _search_the_last(steps, body, index, found, state, constraints, last, max_length)
 
     found = tf.cond((last == 0) | tf.reduce_all(found.done), lambda: found, search_the_last)
     return best(found, constraints, settings)
+
+
+def _search_together(steps, body, search, constraints, last, max_length):
+    """Searches until no more than `last` sentences are left. -> index, Search"""
+    step, run, index = steps.many(), partial(_run_with_room, steps.room, until=last), 0
+    if steps.first_apart and search.last_ids.shape[1] > 1:
+        index, search = run(body(step, constraints, of_one_beam=True), index, search, limit=1)
+    limits, next_step = _limits(steps.room, last, max_length), body(step, constraints)
+    if len(limits) > 1 and not tf.executing_eagerly():
+        next_step = tf.function(next_step, autograph=False)  # traced once for all loops
+    for limit in limits:
+        index, search = run(next_step, index, search, limit=limit)
+    return index, search
+
+
+def _limits(room, last, max_length):
+    """The steps before which the loops of the sentences together end."""
+    if room is None or room.first_steps is None:
+        return [max_length]
+    first_steps = tf.minimum(room.first_steps, max_length)
+    return [-(-first_steps // 2), tf.where(last == 0, max_length, first_steps)]
+
+
+def _search_the_last(steps, body, index, found, state, constraints, last, max_length):
+    """Goes on from step `index` with the sentences that are not done, `last` of them at a time. -> Search
+
+    `state` is that of all sentences at this step; what is found has none.
+    """
+    step = steps.few()
+
+    def finish_some(found):
+        rows = tf.math.top_k(tf.cast(~found.done, tf.int32), last).indices  # those left, then some that are done
+        next_step, some = body(step, _rows(constraints, rows)), _rows(found._replace(state=state), rows)
+        _, some = _run_with_room(steps.room, next_step, index, some, limit=max_length, until=0)
+        some = some._replace(state=())
+        return (tf.nest.map_structure(lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), found, some),)
+
+    return tf.while_loop(lambda found: ~tf.reduce_all(found.done), finish_some, (found,))[0]
+
+
+def _one_step(step, constraints, *, reorder, settings, of_one_beam=False):
+    """The body of a loop: index, Search -> index, Search"""
+    if of_one_beam:
+        step = _of_one_beam(step, reorder)
+
+    def next_step(index, search):
+        index, after = advance(step, index, search, constraints, reorder=reorder, settings=settings)
+        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
+        return index, after
+
+    return next_step
 
 
 def _of_one_beam(step, reorder):
@@ -90,17 +119,6 @@ def _of_one_beam(step, reorder):
         return tf.repeat(logits, ids.shape[1], axis=1), reorder(state, same)
 
     return step_of_one
-
-
-def _one_step(step, constraints, **options):
-    """The body of a loop: index, Search -> index, Search"""
-
-    def next_step(index, search):
-        index, after = advance(step, index, search, constraints, **options)
-        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), after, search)
-        return index, after
-
-    return next_step
 
 
 def _run_with_room(room, next_step, index, search, *, limit, until):

@@ -100,5 +100,5 @@ def _draw(run):
     run.report(f"Training loss {first}{losses[-1]:.2f}  {sparkline(losses)}")
     try:
         learning_curve(records, run.workdir.path / "learning_curve.png")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         run.report(f"No learning_curve.png: {error}")

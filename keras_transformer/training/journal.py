@@ -31,8 +31,7 @@ class Journal:
         self.path, self.total_steps, self.enabled = workdir / "log.jsonl", total_steps, enabled
         self.sums = dict.fromkeys(("loss", "nll", "tokens", "steps", "skipped"), 0.0)
         self.num_skipped = 0
-        wants_tensorboard = enabled and importlib.util.find_spec("tensorboard")  # tf.summary fails without the package
-        self._tensorboard = tf.summary.create_file_writer(str(workdir / "tensorboard")) if wants_tensorboard else None
+        self._tensorboard = _tensorboard(workdir / "tensorboard") if enabled else None
         self._progress = TrainingProgress(total_steps) if enabled else None
         self._started = time.monotonic()
         self.begin()
@@ -96,12 +95,18 @@ class Journal:
         record = {**record, "seconds": round(self._seconds(), 3)}
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        if self._tensorboard is None:
-            return
-        with self._tensorboard.as_default(step=record["step"]):
-            for name, value in record.items():
-                if name not in ("kind", "step") and isinstance(value, int | float):
-                    tf.summary.scalar(f"{record['kind']}/{name}", value)
+        if self._tensorboard is not None:
+            self._show_in_tensorboard(record)
+
+    def _show_in_tensorboard(self, record):
+        try:
+            with self._tensorboard.as_default(step=record["step"]):
+                for name, value in record.items():
+                    if name not in ("kind", "step") and isinstance(value, int | float):
+                        tf.summary.scalar(f"{record['kind']}/{name}", value)
+        except tf.errors.OpError as error:
+            self._tensorboard = None
+            warn(f"TensorBoard gets no more records: {_first_line(error)}")
 
     @contextlib.contextmanager
     def pause_clock(self):
@@ -120,6 +125,21 @@ class Journal:
 
     def _speed(self):
         return self._window_tokens / max(time.monotonic() - self._window_started, 1e-9)
+
+
+def _tensorboard(folder):
+    """A writer to a folder, or None where TensorBoard is not installed or the folder cannot be written."""
+    if not importlib.util.find_spec("tensorboard"):  # without it tf.summary fails
+        return None
+    try:
+        return tf.summary.create_file_writer(str(folder))
+    except tf.errors.OpError as error:
+        warn(f"TensorBoard gets no records: {_first_line(error)}")
+        return None
+
+
+def _first_line(error):
+    return error.message.partition("\n")[0]
 
 
 class TrainingProgress:

@@ -51,9 +51,10 @@ def lost_workers_reported(strategy):
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
         if not has_several_workers(strategy):
             raise
+        [reason, *_] = error.message.split("\n\n")[-1].strip().splitlines() or [type(error).__name__]  # after a trace
         raise LostWorkerError(
             "Another worker has ended, or cannot be reached any more. Start all of them again, each with the command "
-            f"it had; the run goes on from its newest checkpoint. Received: {error.message.partition(chr(10))[0]}"
+            f"it had; the run goes on from its newest checkpoint. Received: {reason}"
         ) from error
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
 from keras_transformer import model_folder
 from keras_transformer.config import Config, ConfigError
@@ -44,9 +45,8 @@ class Result(NamedTuple):
 class Run:
     """The parts of one run."""
 
-    def __init__(self, config: Config, workdir: Workdir):
-        self.config, self.workdir = config, workdir
-        self.strategy = strategies.make_strategy(config.train.strategy)
+    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy):
+        self.config, self.workdir, self.strategy = config, workdir, strategy
         multiply_in_float32()
         if config.train.deterministic:
             add_in_order()
@@ -144,16 +144,15 @@ class Run:
         settings = self.config.to_dict()
         for section, field in (("data", "train"), ("data", "valid"), ("data", "test"), ("train", "start_from")):
             del settings[section][field]  # files may lie elsewhere on another machine
-        text = [len(self.data.train), self.plan.num_tokens]
-        number = int(digest([settings, text, step, self.workdir.model_path.exists()]), 16) % 2**53
+        number = int(digest([settings, self.data.train.key, step, self.workdir.model_path.exists()]), 16) % 2**53
         if not strategies.is_same(self.strategy, number):
             path = self.workdir.config_path
             first = self.workdir.load_config().to_dict() if path.exists() else {}
             others = ", ".join(differences(first, self.config.to_dict())) or "nothing"
             raise WorkdirError(
                 "Every worker must have the configuration, the text and the workdir of the first. Received: "
-                f"different ones in some worker. This one is at step {step} with {text[0]:,} pairs, and differs "
-                f"from {path.absolute()} in: {others}."
+                f"different ones in some worker. This one is at step {step} with {len(self.data.train):,} pairs, and "
+                f"differs from {path.absolute()} in: {others}."
             )
 
     def _begin_or_resume(self, state, journal):
@@ -316,9 +315,9 @@ def train(config: Config, workdir, deliver=lambda: None) -> Result:
     """
     workdir = Workdir(workdir)
     try:
-        run = Run(config, workdir)
-        with strategies.lost_workers_reported(run.strategy):
-            return run.train(deliver)
+        strategy = strategies.make_strategy(config.train.strategy)
+        with strategies.lost_workers_reported(strategy):
+            return Run(config, workdir, strategy).train(deliver)
     finally:
         workdir.unlock()
 

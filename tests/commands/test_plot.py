@@ -70,7 +70,7 @@ def test_learned_positions_are_those_of_both_sides(finished_run, tmp_path, monke
         (["attention", "--source", "a", "--layer", "9"], "must be between 1 and"),
         (["curve", "--workdir", "/nowhere"], "config.json"),
         (["curve", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "log.jsonl, missing or without a record"),
-        (["schedule", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "it was packed"),
+        (["schedule", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "saved or packed alone"),
     ],
 )
 def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, capsys):

@@ -169,6 +169,12 @@ def test_an_alignment_is_that_of_the_translator(signatures, translator):
         assert answer["weights"][i].sum() == pytest.approx(maps.sum(), abs=1e-3)  # nothing elsewhere
 
 
+@pytest.mark.parametrize("name", ["score", "align"])
+def test_every_source_needs_its_target(signatures, name):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Every source needs its target"):
+        signatures[name](source=strings(SENTENCES), target=strings(["x"]))
+
+
 def test_no_string_is_an_error_and_none_changes_its_neighbours(signatures):
     mixed = [text for pair in zip(HOSTILE, SENTENCES * 3, strict=True) for text in pair]
     answer = signatures["serving_default"](text=strings(mixed))

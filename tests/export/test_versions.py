@@ -18,16 +18,19 @@ def fill(folder):
 
 
 def test_versions_are_the_folders_that_a_server_takes_for_them(tmp_path):
-    for name in ("10", "9", "0", "12x", "-3", "1.5", "²", "serving", ".writing-11-1", str(2**63)):
+    for name in ("10", "9", "0", "007", "12x", "-3", "1.5", "²", "serving", ".writing-11-1", str(2**63)):
         (tmp_path / name).mkdir()
-    assert versions(tmp_path) == [0, 9, 10]
-    assert versions(tmp_path / "missing") == []
+    (tmp_path / "11").touch()
+    assert versions(tmp_path) == [9, 10]
 
 
 def test_the_next_version_is_the_one_after_the_last(tmp_path):
     assert free_version(tmp_path, None) == 1
     (tmp_path / "9").mkdir()
     assert (free_version(tmp_path, None), free_version(tmp_path, 3)) == (10, 3)
+    (tmp_path / "0012").mkdir()  # TF Serving takes it for version 12
+    (tmp_path / "13").touch()
+    assert free_version(tmp_path, None) == 14
 
 
 def test_a_version_that_exists_is_refused(tmp_path):

@@ -72,13 +72,24 @@ def test_two_workers_train_the_weights_of_one_process_and_one_exports_them(alone
     assert [path.name for path in (tmp_path / "run" / "export").iterdir() if path.name.isdigit()] == ["1"]
 
 
-def test_workers_that_differ_all_end_with_one_line(tmp_path):
-    workers = start_workers(tmp_path / "run", tmp_path, second={"train.seed": 2})
+@pytest.mark.parametrize("differs", ["train.seed", "data.train"])
+def test_workers_that_differ_all_end_with_one_line(tmp_path, differs):
+    turned = tmp_path / "turned.tsv"  # the same pairs, which would make other batches
+    turned.write_text("".join(reversed((ROOT / "tests/integration/pairs.tsv").read_text().splitlines(keepends=True))))
+    workers = start_workers(tmp_path / "run", tmp_path, second={differs: 2 if differs == "train.seed" else turned})
     assert [worker.wait(timeout=120) for worker in workers] == [1, 1], said(tmp_path)
     expected = "error: Every worker must have the configuration, .* in: "
     assert re.search(expected + "nothing", (tmp_path / "worker0.txt").read_text())
-    assert re.search(expected + "train.seed", (tmp_path / "worker1.txt").read_text())
+    assert re.search(expected + differs, (tmp_path / "worker1.txt").read_text())
     assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_a_worker_that_cannot_begin_is_said_to_the_others(tmp_path):
+    workers = start_workers(tmp_path / "run", tmp_path, second={"data.train": "/nonexistent.tsv"})
+    assert [worker.wait(timeout=120) for worker in workers] == [1, 1], said(tmp_path)
+    assert "Traceback" not in said(tmp_path)
+    assert "error: Another worker has ended" in (tmp_path / "worker0.txt").read_text()
+    assert "error: /nonexistent.tsv: expected a readable text file" in (tmp_path / "worker1.txt").read_text()
 
 
 @pytest.mark.slow

@@ -57,6 +57,14 @@ def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path, losses, begi
     assert said[0].startswith(begins)
 
 
+def test_a_curve_that_cannot_be_drawn_is_said_and_stops_nothing(tmp_path):
+    said, workdir = [], Workdir(tmp_path)
+    (tmp_path / "learning_curve.png").mkdir()
+    rewrite_log(workdir.log_path, [{"kind": "train", "step": step, "loss": 7.0 - step} for step in (1, 2)])
+    finish._draw(SimpleNamespace(workdir=workdir, report=said.append))
+    assert said[1].startswith("No learning_curve.png: ")
+
+
 def test_a_run_whose_curve_cannot_be_written_is_not_finished(tmp_path, monkeypatch):
     def full(run):
         raise OSError(28, "No space left on device")

@@ -91,6 +91,23 @@ def test_only_the_chief_writes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_goes_on_without_tensorboard_where_its_folder_cannot_be_written(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tensorboard").write_text("no folder")
+    write(Journal(tmp_path, 9), range(1, 7))
+    assert "TensorBoard gets no records: " in capsys.readouterr().err
+    (tmp_path / "tensorboard").unlink()
+
+    def run_out(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.summary, "scalar", run_out)
+    journal = Journal(tmp_path, 9)
+    journal.write({"kind": "valid", "step": 6, "bleu": 7.5})
+    journal.write({"kind": "valid", "step": 7, "bleu": 8.5})
+    assert capsys.readouterr().err == "TensorBoard gets no more records: No space left on device\n"
+    assert [record["bleu"] for record in read_log(tmp_path / "log.jsonl")[-2:]] == [7.5, 8.5]
+
+
 def test_tensorboard_shows_the_figures_of_the_log(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

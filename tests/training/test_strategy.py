@@ -99,8 +99,13 @@ def test_a_worker_says_whom_it_waits_for(monkeypatch, capsys, cluster, said):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_worker_that_is_gone_is_said_to_the_others(replicas):
     strategy = SimpleNamespace(num_replicas_in_sync=2, extended=SimpleNamespace(worker_devices=["here"] * replicas))
-    error = tf.errors.UnavailableError(None, None, "Connection reset by peer")
-    expected = (LostWorkerError, "Start all of them again") if replicas == 1 else (type(error), "reset by peer")
+    trace = "Graph execution error:\n\nDetected at node step\n  File f\n\n"
+    error = tf.errors.UnavailableError(None, None, f"{trace}Connection reset by peer\n\t [[step]]")
+    expected = (
+        (LostWorkerError, "Start all of them again.*Received: Connection reset by peer$")
+        if replicas == 1
+        else (type(error), "reset by peer")
+    )
     with pytest.raises(expected[0], match=expected[1]), lost_workers_reported(strategy):
         raise error
 

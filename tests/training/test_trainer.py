@@ -19,6 +19,7 @@ from keras_transformer.data.sources import DataError
 from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays, write_arrays
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.step import Trainee
+from keras_transformer.training.strategy import make_strategy
 from keras_transformer.training.trainer import Run, evenly, load_origin, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
@@ -29,6 +30,10 @@ from tests.integration.runs import ROOT, SETTINGS
 def configuration(**changes):
     settings = {**SETTINGS, "train.steps": 8, "train.checkpoint_steps": 4, **changes}
     return load_recipe(None, [f"{key}={value}" for key, value in settings.items()])
+
+
+def new_run(config, workdir):
+    return Run(config, workdir, make_strategy(config.train.strategy))
 
 
 def test_a_finished_run_holds_what_the_readme_says(finished_run):
@@ -103,7 +108,7 @@ def test_a_run_without_progress_stops_early_and_is_finished(tmp_path, capsys):
 def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
     workdir = Workdir(tmp_path)
     settings = {"train.precision": "mixed_bfloat16", "train.steps": 40, "train.warmup_steps": 10}
-    run = Run(configuration(**settings), workdir)
+    run = new_run(configuration(**settings), workdir)
     assert run.train(lambda: None).exit_code == 0
     workdir.unlock()
     assert {layer.compute_dtype for layer in run.trainee.transformer._flatten_layers()} == {"bfloat16"}
@@ -153,7 +158,7 @@ def untrained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Trainee, "_run_sums", run_sums)
     monkeypatch.setattr(Trainee, "fit", fit)
-    run = Run(configuration(**{"train.xla": "true"}), Workdir(tmp_path))
+    run = new_run(configuration(**{"train.xla": "true"}), Workdir(tmp_path))
     yield run, calls
     run.workdir.unlock()
 
@@ -184,7 +189,7 @@ def test_a_batch_that_does_not_fit_into_memory_ends_the_run_before_the_first_ste
 
 
 def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
-    run = Run(configuration(**{"train.tokens_per_batch": 512, "train.accumulation": 4}), Workdir(tmp_path))
+    run = new_run(configuration(**{"train.tokens_per_batch": 512, "train.accumulation": 4}), Workdir(tmp_path))
     assert max(rows * max(lengths) for rows, *lengths in run.plan.shapes) > 128
     assert max(rows * max(lengths) for rows, *lengths in run.judge.plan.shapes) <= 128
     run.workdir.unlock()
@@ -194,7 +199,7 @@ def test_a_pair_of_the_validation_may_be_longer_than_a_part_of_a_batch(tmp_path)
     long = " ".join(["the dog sleeps"] * 20)
     (tmp_path / "valid.tsv").write_text(f"{long}\tder hund schläft\n")
     changes = {"data.valid": str(tmp_path / "valid.tsv"), "train.tokens_per_batch": 200, "train.accumulation": 4}
-    run = Run(configuration(**changes), Workdir(tmp_path / "run"))
+    run = new_run(configuration(**changes), Workdir(tmp_path / "run"))
     run.workdir.unlock()
     [(rows, *lengths)] = run.judge.plan.shapes
     assert rows == 1 and max(lengths) > 50
