@@ -27,7 +27,7 @@ class Counts(NamedTuple):
         return [self._result(row).score for row in self.rows]
 
     def resample(self, num_bootstrap, seed):
-        """The scores of so many resamples. Outputs of equally many sentences get the same draws."""
+        """The scores of `num_bootstrap` resamples. Outputs of equally many sentences get the same draws."""
         rng, n = np.random.default_rng(seed), len(self.rows)
         drawn = (np.bincount(rng.choice(n, size=n), minlength=n) for _ in range(num_bootstrap))
         return np.array([self._result(times @ self.rows).score for times in drawn])

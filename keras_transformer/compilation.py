@@ -21,7 +21,7 @@ WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 def padded_shape(rows: int, width: int) -> tuple[int, int]:
-    """The smallest of the padded shapes that has room for so many rows and columns."""
+    """The smallest of the padded shapes that has room for `rows` rows and `width` columns."""
     last = WIDTHS[-1]
     return 1 << (rows - 1).bit_length(), next((w for w in WIDTHS if w >= width), -(-width // last) * last)
 

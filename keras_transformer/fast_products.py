@@ -1,6 +1,6 @@
 """Chooses how the layers of a `Transformer` multiply where speed counts; `fast/products.py` has the ways to do it.
 
-    search_step(model, "xla")               the step of a search, with what is made once, before its loop
+    search_step(model, "xla")               the step of a search, with kernels prepared before its loop
     search_products(model, "xla")           its products
     keep_panels(model)                      for a caller that searches by XLA again and again
     training_products(model, left_out)      for a compiled training step

@@ -1,6 +1,7 @@
 """Metrics beside the smoothed loss: per-token figures that do not depend on the smoothing.
 
-Padding and negative labels have no weight, whatever the sample weights say.
+They take labels `y_true` (B, T) and logits `y_pred` (B, T, V). Padding and negative labels have no weight, whatever the
+sample weights say.
 """
 
 import keras
@@ -10,7 +11,7 @@ from keras_transformer.losses import cross_entropies, token_weights
 
 
 class _TokenMean(keras.metrics.Mean):
-    """Mean over all tokens of all batches of `values(y_true, y_pred)`, (B, T)."""
+    """Mean over all tokens of all batches of `values(y_true, y_pred)`: (B, T), (B, T, V) -> (B, T)."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)

@@ -26,7 +26,7 @@ def repeats(words) -> bool:
 def _has_loop(units, shortest, times=3):
     """Whether some units come `times` times in a row, filling at least `shortest` units."""
     for n in range(1, min(NUM_WORDS, len(units) // times) + 1):
-        run = n  # so many units up to here repeat with period n
+        run = n  # length of the stretch up to here that repeats with period n
         for unit, before in zip(units[n:], units, strict=False):
             run = run + 1 if unit == before else n
             if run >= max(times * n, shortest):

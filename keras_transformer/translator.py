@@ -250,11 +250,11 @@ class Translator:
     # --- text to ids and back
 
     def _translations(self, texts, ask, beams=1):
-        """The translations that `ask(source_ids, rows, ahead)` finds for every text, with so many beams.
+        """The translations that `ask(source_ids, rows, ahead)` finds for every text, with `beams` beams.
 
         `rows` are the numbers of the texts whose ids these are; `ahead` is how many more batches of their shape follow.
         """
-        found = [[Translation("", 0.0, 0.0, [])] for _ in texts]
+        translations = [[Translation("", 0.0, 0.0, [])] for _ in texts]
         limit = inference.longest_input(self.model, self.decode)
         encoded = self._encode(self.tokenizers.source, texts, limit)
         full = np.array([i for i, ids in enumerate(encoded) if texts[i].strip() and len(ids) > 1], np.int64)
@@ -268,9 +268,9 @@ class Translator:
         for rows, ids in batches:
             ahead[padded_shape(*ids.shape)] -= 1
             hypotheses = ask(ids, full[rows], ahead[padded_shape(*ids.shape)])
-            for row, *found_beams in zip(full[rows], *map(np.asarray, hypotheses), strict=True):
-                found[row] = self._read(*found_beams) or [Translation("", LOWEST, LOWEST, [])]
-        return found
+            for row, *of_row in zip(full[rows], *map(np.asarray, hypotheses), strict=True):
+                translations[row] = self._read(*of_row) or [Translation("", LOWEST, LOWEST, [])]
+        return translations
 
     def _read(self, ids, scores, log_probs, lengths):
         """The translations of one sentence's hypotheses; fewer where fewer were found, or two have the same text."""

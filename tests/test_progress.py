@@ -39,8 +39,8 @@ def test_a_terminal_gets_one_line_with_a_bar(clock, capsys, monkeypatch):
     shown = capsys.readouterr().err
     assert shown.endswith("\n")
     assert shown.count("\n") == 1
-    assert f"\rReading [{'=' * 15}{' ' * 15}] 2 pairs" in shown
-    assert f"\rReading [{'=' * 30}] 4 pairs" in shown
+    assert f"\r\033[KReading [{'=' * 15}{' ' * 15}] 2 pairs" in shown
+    assert f"\r\033[KReading [{'=' * 30}] 4 pairs" in shown
 
 
 def test_the_line_is_ended_when_the_work_fails(clock, capsys, monkeypatch):

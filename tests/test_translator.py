@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer import SmoothedCrossEntropy, Transformer
 from keras_transformer.config import ConfigError, DecodeConfig
-from keras_transformer.layers import kept_panels, products
+from keras_transformer.fast import kept_panels, products
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator, batches_by_length

@@ -162,7 +162,15 @@ class BatchPlan:
 
 
 def shifted(source_ids, labels) -> Batch:
-    """Makes a batch: the decoder's input is the labels, shifted right behind a begin of sentence."""
+    """Makes a batch of ids: what the decoder reads is the labels, shifted right behind a begin of sentence.
+
+    (B, S), (B, T) -> Batch. With bos 2, eos 3 and pad 0:
+
+        labels        5 6 3 0
+        target_ids    2 5 6 0
+        weights       1 1 1 0
+    """
+    source_ids, labels = np.asarray(source_ids), np.asarray(labels)
     is_label = labels != PAD_ID
     target_ids = np.zeros_like(labels)
     target_ids[:, 1:] = labels[:, :-1]

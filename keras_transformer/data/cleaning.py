@@ -78,7 +78,7 @@ class Cleaning:
         """Counts a pair that goes to the validation set instead."""
         self.dropped["held out for validation"] += 1
 
-    def report(self, name: str) -> str:
+    def summary(self, name: str) -> str:
         kept = self.num_read - sum(self.dropped.values())
         lines = [f"{name}: {self.num_read:,} pairs read, {kept:,} kept"]
         counts = self.dropped.most_common()

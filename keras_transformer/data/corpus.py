@@ -3,7 +3,7 @@
     train/
       source.values, source.offsets     the ids of the sources, uint16 or int32 (data/columns.py)
       target.values, target.offsets
-      meta.json                         the key of what it was made of, sizes of files, the report of the cleaning
+      meta.json                         the key of what it was made of, sizes of files, the summary of the cleaning
 
 A store is written to a folder aside, flushed to the disk and renamed, with meta.json as the last file: it is whole or
 it is not there. Sizes are checked when it is opened.
@@ -94,7 +94,7 @@ def build_corpus(
     """Tokenises `pairs` into a store and opens it. The processor cores share the work, a chunk at a time.
 
     Args:
-        cleaning: Judges the tokenised pairs; its report goes into the store.
+        cleaning: Judges the tokenised pairs; its summary goes into the store.
         key: Says what the store is made of.
         total: The number of pairs, for the progress bar.
     """
@@ -109,10 +109,10 @@ def build_corpus(
     rows = tokenise(progress.count(pairs), tokenizers, cleaning)
     try:
         files = write_columns(partial, columns, rows)
-        report = cleaning.report(folder.name)
+        summary = cleaning.summary(folder.name)
         if not files["source.values"]:
-            raise DataError(f"No pair is left after cleaning. {report}")
-        meta = {"key": key, "columns": columns, "files": files, "report": report}
+            raise DataError(f"No pair is left after cleaning. {summary}")
+        meta = {"key": key, "columns": columns, "files": files, "report": summary}
         write_json(partial / "meta.json", meta)
         publish(partial, folder)
     except OSError as error:  # no space left, most likely

@@ -31,10 +31,16 @@ def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
     """Chooses the pairs to hold out by their sources: at most `most` and one in SHARE, but at least one source, if
     there are two.
 
-    Reads all of them once.
+    It takes the smallest digests as long as their pairs are not too many. With at most 3 pairs:
+
+        digest       12  35  41  77       12 is left out, it has too many pairs itself;
+        pairs         9   1   2   4       35 and 41 have 3 together: HeldOut(35, 41)
+
+    Reads all sources once.
     """
-    # How many translations the sources with the `most` + 1 smallest digests have; a heap of these digests, negated.
-    numbers, largest, num_pairs = {}, [], 0
+    numbers = {}  # of the `most` + 1 smallest digests: how many pairs have it
+    largest = []  # the same digests negated, a heap whose first is the largest of them
+    num_pairs = 0
     for source in sources:
         num_pairs += 1
         digest = text_digest(source)

@@ -56,7 +56,7 @@ class Prepared(NamedTuple):
 def prepare(
     data: DataConfig,
     folder: str | Path,
-    report: Callable[[str], None] = print,
+    say: Callable[[str], None] = print,
     begun: bool = False,
     given: Tokenizers | None = None,
 ) -> Prepared:
@@ -71,14 +71,14 @@ def prepare(
     (folder / "data").mkdir(parents=True, exist_ok=True)
     with open(folder / "data" / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _Preparation(data, folder, report, begun, given).run()
+        return _Preparation(data, folder, say, begun, given).run()
 
 
 class _Preparation:
     def __init__(
-        self, data: DataConfig, folder: Path, report: Callable[[str], None], begun: bool, given: Tokenizers | None
+        self, data: DataConfig, folder: Path, say: Callable[[str], None], begun: bool, given: Tokenizers | None
     ):
-        self.data, self.folder, self.report, self.begun, self.given = data, folder, report, begun, given
+        self.data, self.folder, self.say, self.begun, self.given = data, folder, say, begun, given
         self.hashes = FileHashes(folder / "data" / "files.json")
         self.held_out = NOTHING
         self.num_pairs = None  # of train, for the progress bar, once they were counted
@@ -91,7 +91,8 @@ class _Preparation:
             self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse
         else:
-            valid, reverse = self._hold_out(digest([text, data.valid_pairs])), False
+            self.held_out, valid = self._hold_out(digest([text, data.valid_pairs]))
+            reverse = False
             text.append(self.held_out)
         made_of = model_hashes(self.given) if self.given else self._options(TOKENIZER)
         tokenizers = self._tokenizers(digest([text, made_of]))
@@ -128,8 +129,8 @@ class _Preparation:
         for path in [] if self.begun else files:
             path.unlink(missing_ok=True)
 
-    def _hold_out(self, key: str) -> tuple[str, str]:
-        """Chooses the pairs to hold out, or reads which they were; sets `held_out`. -> the two files that hold them"""
+    def _hold_out(self, key: str) -> tuple[HeldOut, tuple[str, str]]:
+        """Chooses the pairs to hold out, or reads which they were. -> the pairs, the two files that hold them"""
         paths = [self.folder / "data" / f"held_out.{side}" for side in ("source", "target")]
         record = self.folder / "data" / "held_out.json"
         known = read_json(record)
@@ -140,8 +141,7 @@ class _Preparation:
             )
         self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
-            self.held_out = HeldOut(*known["digests"])
-            return tuple(map(str, paths))
+            return HeldOut(*known["digests"]), tuple(map(str, paths))
         progress = Progress("Choosing the validation set", "pairs")
         pairs, folded = progress.count(self._train_pairs(Cleaning(self.data))), self.data.folded
         held_out = choose_held_out((folded(source) for source, _ in pairs), self.data.valid_pairs)
@@ -151,9 +151,8 @@ class _Preparation:
         for path, lines in zip(paths, zip(*taken, strict=True), strict=True):
             write_text(path, "".join(f"{line}\n" for line in lines))
         write_json(record, {"key": key, "digests": held_out})
-        self.report(f"valid: `data.valid` is not given, so {len(taken):,} pairs are held out of train")
-        self.held_out = held_out
-        return tuple(map(str, paths))
+        self.say(f"valid: `data.valid` is not given, so {len(taken):,} pairs are held out of train")
+        return held_out, tuple(map(str, paths))
 
     def _refuse_change(self, known: dict, key: str):
         if not self.begun or known.get("key") == key:
@@ -176,7 +175,7 @@ class _Preparation:
             write_json(record, {"key": key, "models": model_hashes(tokenizers)})
         sizes = [f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(tokenizers)]
         kind = "given" if self.given else self.data.tokenizer
-        self.report(f"tokenizer: {kind}, {' and '.join(sizes)} pieces")
+        self.say(f"tokenizer: {kind}, {' and '.join(sizes)} pieces")
         return tokenizers
 
     def _train_tokenizers(self) -> Tokenizers:
@@ -184,7 +183,7 @@ class _Preparation:
         progress = Progress("Reading for the tokenizer", "pairs")
         sample, self.num_pairs = draw(progress.count(self._train_pairs(cleaning)), data.tokenizer_pairs)
         if not sample:
-            raise DataError(f"No pair is left after cleaning. {cleaning.report('train')}")
+            raise DataError(f"No pair is left after cleaning. {cleaning.summary('train')}")
 
         def train(sentences: Iterable[str]) -> Tokenizer:
             return Tokenizer.train(
@@ -207,26 +206,26 @@ class _Preparation:
         """Opens data/`name`, or builds it from what `pairs` gives, cleaned by the rules of `data`."""
         folder = self.folder / "data" / name
         key = digest([FORMAT, text, model_hashes(tokenizers), data.max_length])
-        corpus = open_corpus(folder, tokenizers, key, self.report)
+        corpus = open_corpus(folder, tokenizers, key, self.say)
         if corpus is None:
             cleaning = Cleaning(data)
             total = self.num_pairs if name == "train" else None
             corpus = build_corpus(folder, pairs(cleaning), tokenizers, cleaning, key=key, total=total)
-        self.report(corpus.meta["report"])
+        self.say(corpus.meta["report"])
         return corpus
 
 
-def open_corpus(folder: Path, tokenizers: Tokenizers, key: str, report) -> Corpus | None:
+def open_corpus(folder: Path, tokenizers: Tokenizers, key: str, say) -> Corpus | None:
     """The stored corpus, or None where it must be built, with the reason reported if there was one before."""
     if not folder.exists():
         return None
     try:
         corpus = Corpus(folder, tokenizers)
     except DataError as error:
-        report(f"{error} Building it again.")
+        say(f"{error} Building it again.")
         return None
     if corpus.key != key:
-        report(f"{folder}: text, tokenizer, options or version have changed. Building the corpus again.")
+        say(f"{folder}: text, tokenizer, options or version have changed. Building the corpus again.")
         return None
     return corpus
 
@@ -243,7 +242,7 @@ def model_hashes(tokenizers: Tokenizers) -> list[str]:
 
 
 def draw(pairs: Iterable[Pair], most: int) -> tuple[list[Pair], int]:
-    """At most so many of the pairs, each with the same chance, and how many there were (Vitter's algorithm R)."""
+    """At most `most` of the pairs, each with the same chance, and how many there were (Vitter's algorithm R)."""
     sample, num_pairs, random = [], 0, Random(0).random
     for num_pairs, pair in enumerate(pairs, start=1):
         if len(sample) < most:

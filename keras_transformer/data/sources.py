@@ -39,7 +39,7 @@ def read_pairs(corpus: TextSource, split: str = "train", *, reverse: bool = Fals
     Args:
         split: train, valid or test; it matters for TFDS and demo alone, since files have no splits.
         reverse: Swap the two sides.
-        limit: Read no more than the first so many pairs.
+        limit: Read no more than the first `limit` pairs.
     """
     if isinstance(corpus, tuple | list):
         pairs = read_aligned(*sides(corpus))

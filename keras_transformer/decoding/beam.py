@@ -72,7 +72,7 @@ def start(state, constraints, settings, max_length):
     """The search before step 0. -> Search"""
     batch = tf.shape(constraints.max_lengths)[0]
     width, kept = settings.beam_width, settings.num_hypotheses
-    only_the_first = tf.where(tf.range(width) == 0, 0.0, MINUS_INFINITY)  # else all beams would say the same
+    only_the_first = tf.where(tf.range(width) == 0, 0.0, MINUS_INFINITY)  # otherwise all beams would be equal
     nothing = tf.fill((batch, kept), MINUS_INFINITY)
     return Search(
         state=state,

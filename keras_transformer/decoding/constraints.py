@@ -40,7 +40,7 @@ def forbidden(ids, index, constraints, settings):
     return never | (ids == settings.eos_id) & tf.reshape(too_short, [-1] + [1] * (len(ids.shape) - 1))
 
 
-NUM_FORBIDDEN = 3  # the most ids of a beam that `forbidden` can name; of so many more candidates, the best remain
+NUM_FORBIDDEN = 3  # the most ids of a beam that `forbidden` can name: a search takes this many extra candidates a beam
 
 
 def without_repeats(logits, history, index, settings):

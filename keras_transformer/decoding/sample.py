@@ -120,7 +120,7 @@ def sampler(seeds, *, temperature=1.0, top_k=0, top_p=1.0):
     Args:
         seeds: (B,) or a scalar for all sentences, integers.
         temperature: (B,) or a scalar; 0 (or less) takes the likeliest id.
-        top_k: draw from so many likeliest ids; 0: all.
+        top_k: draw from the `top_k` likeliest ids; 0: all.
         top_p: draw from the likeliest ids that together have this probability, a number; the likeliest id is always
             among them. 1.0: all.
     """

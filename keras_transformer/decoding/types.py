@@ -22,9 +22,8 @@ class StepFn(Protocol):
 class Room(NamedTuple):
     """How a state gets room for more steps, where it has none at first."""
 
-    grow: Callable[[State, tf.Tensor], State]  # the state with room for so many steps, no fewer than it has
-    # How many steps there is room for (for half of them in a first loop) before the last sentences get room for all.
-    # None: the state grows whenever it is full.
+    grow: Callable[[State, tf.Tensor], State]  # state, steps -> the state with room for `steps`, no fewer than it has
+    # How many steps the sentences get room for together, see search.py. None: the state grows whenever it is full.
     first_steps: tf.Tensor | int | None = None
 
 

@@ -48,9 +48,9 @@ def block_size(size):
 def log_sum_exp(logits, maxima=None):
     """`tf.reduce_logsumexp` over the last axis. `maxima` are the maxima of its blocks, where these are known already.
 
-    On a CPU, XLA would write all exponentials to memory and read them again for their sum. The sum of equal parts it
-    makes together with the exponentials, so that only a sixteenth is written. That sum may be read in one place only:
-    where two read it, XLA again writes all exponentials.
+    On a CPU, XLA would write all exponentials to memory and read them again for their sum. Here the row is cut into
+    `PARTS` equal parts, and XLA adds these up in the same loop that makes the exponentials, so it writes a sixteenth
+    of the numbers. Only one operation may read that sum: if two do, XLA again writes all exponentials.
     """
     size = logits.shape[-1] or 0
     if not by_xla_on_cpu() or size < PARTS:

@@ -18,15 +18,23 @@ from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
 
 
+def dot_product(query, cache):
+    """Q K^T, Section 3.2.1. (B, H, T, K), KVCache -> (B, H, T, S)"""
+    return cache.dot_product(query)
+
+
 def scaled_dot_product(query, cache):
     """Q K^T / sqrt(d_k), equation 1. (B, H, T, K), KVCache -> (B, H, T, S)"""
     return cache.dot_product(query * query.shape[-1] ** -0.5)
 
 
-def additive(query, key, vector):
+def additive(query, cache, vector):
     """v . tanh(q + k): a feed-forward network with one hidden layer, Section 3.2.1. -> (B, H, T, S)"""
-    hidden = ops.tanh(ops.expand_dims(query, 3) + ops.expand_dims(key, 2))  # (B, H, T, S, K)
+    hidden = ops.tanh(ops.expand_dims(query, 3) + ops.expand_dims(cache.key_by_position, 2))  # (B, H, T, S, K)
     return ops.sum(hidden * vector[:, None, None, :], axis=-1)
+
+
+SCORINGS = {"scaled_dot_product": scaled_dot_product, "dot_product": dot_product, "additive": additive}
 
 
 def attention_weights(scores, mask, softmax=KVCache.softmax):
@@ -45,14 +53,6 @@ def attention_weights(scores, mask, softmax=KVCache.softmax):
     # Not ops.softmax: it warns where there is a single key, as in a sentence of one word.
     return softmax(tf.where(mask[:, None], scores, lowest))
 
-
-def attention(query, key, value, mask):
-    """Scaled dot-product attention, equation 1. (B, H, T, K) x (B, H, S, K) x (B, H, S, K) -> (B, H, T, K)"""
-    cache = KVCache(key, value)
-    return cache.weighted_sum(ops.cast(attention_weights(scaled_dot_product(query, cache), mask), value.dtype))
-
-
-SCORINGS = "scaled_dot_product", "dot_product", "additive"
 
 _record = contextvars.ContextVar("attention_record", default=None)
 
@@ -120,7 +120,10 @@ class MultiHeadAttention(keras.layers.Layer):
         return KVCache(*(kind.swapped(self._split_heads(part(memory))) for part in (self.key, self.value)))
 
     def attend(self, query, cache, mask):
-        """Attends from `query` to the projected sequence. (B, T, D), KVCache, mask -> (B, T, D)"""
+        """Attends from `query` to the projected sequence: softmax(Q K^T / sqrt(d_k)) V in every head, equation 1.
+
+        (B, T, D), KVCache, mask -> (B, T, D)
+        """
         if not self.built:
             self.build()
         scores = self._score(cache.swapped(self._split_heads(self.query(query))), cache)  # (B, H, T, S)
@@ -142,9 +145,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return {**super().get_config(), **widths, "dropout": self.dropout.rate, "scoring": self.scoring}
 
     def _score(self, query, cache):
-        if self.scoring == "additive":
-            return additive(query, cache.key_by_position, ops.cast(self.score_vector, query.dtype))
-        return scaled_dot_product(query, cache) if self.scoring == "scaled_dot_product" else cache.dot_product(query)
+        own = [ops.cast(self.score_vector, query.dtype)] if self.scoring == "additive" else []
+        return SCORINGS[self.scoring](query, cache, *own)
 
     def _split_heads(self, x):
         """(B, T, H*K) -> (B, T, H, K)"""

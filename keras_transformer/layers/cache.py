@@ -194,8 +194,9 @@ def _grown(arrays, steps, width, axis):
 def _replaced(arrays, update, slot, axis):
     """One array, or two consecutive ones, with `update` written from `slot` on, which lies in one of them.
 
-    Both are written to, because in a branch XLA would copy them: a first one that is full gets back what it holds; a
-    second one whose turn has not come gets `update` at its beginning, which is not read before it is overwritten.
+    Both are written to in every step, because in a branch XLA would copy them. The one that is not meant gets a write
+    without effect: the first array what it already holds, the second array `update` in slots that are still empty and
+    will be overwritten before they are read.
     """
     *first, last = arrays
     written = []

@@ -91,7 +91,7 @@ class Checkpoints:
             for old in self.regular()[: -self.keep]:
                 old.unlink()
 
-    def restore(self, trainee, report=print):
+    def restore(self, trainee, say=print):
         """Loads the newest whole checkpoint into the variables. Returns its state, or None if there are no checkpoints.
 
         Raises an error if one cannot be read, because it may be whole, or if all that there are are damaged.
@@ -106,7 +106,7 @@ class Checkpoints:
             except DAMAGED as error:
                 if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset
                     raise CheckpointError(f"Cannot read the checkpoint {path}: {error.strerror}.") from error
-                report(f"{path} is damaged ({error}); trying another one.")
+                say(f"{path} is damaged ({error}); trying another one.")
                 continue
             _assign(named_variables(trainee), restored)
             return restored.state
@@ -173,7 +173,7 @@ def _array(archive, name):
     return np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
 
 
-def whole(paths, report=print):
+def whole(paths, say=print):
     """The paths whose checkpoints load; the others are reported."""
     found = []
     for path in paths:
@@ -181,7 +181,7 @@ def whole(paths, report=print):
             read_arrays(path)
             found.append(path)
         except DAMAGED as error:
-            report(f"{path} is damaged ({error}) and left out.")
+            say(f"{path} is damaged ({error}) and left out.")
     return found
 
 

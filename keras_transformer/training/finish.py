@@ -18,7 +18,7 @@ from keras_transformer.training.journal import duration, read_log
 def candidates(run):
     """{name: {variable path: weights}} of everything that the finished model could be."""
     variables = run.trainee.transformer.trainable_variables
-    regular = whole(run.checkpoints.regular()[-run.config.train.average_checkpoints :], run.report)
+    regular = whole(run.checkpoints.regular()[-run.config.train.average_checkpoints :], run.say)
     found = {}
     if len(regular) > 1:
         found[f"average of {len(regular)}"] = average_weights(regular)
@@ -26,7 +26,7 @@ def candidates(run):
         found["moving average"] = run.trainee.judged_weights()
     found["last"] = {v.path: v.numpy() for v in variables}
     best = [run.checkpoints.best_path] if run.checkpoints.best_path.exists() else []
-    if best := whole(best, run.report):
+    if best := whole(best, run.say):
         found["best"] = average_weights(best, "average" if run.trainee.ema else "model")
     return found
 
@@ -37,11 +37,11 @@ def finish(run, step):
     for name in weights:
         scores[name] = run.judge.verdict(weights[name]).record()
     winner = best_of(scores)
-    run.report(f"Weights, by {'perplexity' if scores[winner]['bleu'] is None else 'BLEU'} on the validation set:")
+    run.say(f"Weights, by {'perplexity' if scores[winner]['bleu'] is None else 'BLEU'} on the validation set:")
     for name, record in scores.items():
         mark, perplexity = "*" if name == winner else " ", _or_infinity(record["perplexity"])
         bleu = "" if record["bleu"] is None else f"BLEU {record['bleu']:6.2f}  "
-        run.report(f"  {mark} {name:<16} {bleu}perplexity {perplexity:.3f}")
+        run.say(f"  {mark} {name:<16} {bleu}perplexity {perplexity:.3f}")
     model = run.judge.translator.model
     set_weights(model, weights[winner])
     metadata = {
@@ -81,12 +81,12 @@ def _test(run):
         translator, sources, references, title=title, test_set="that of the run", **run.config.data.score_options
     )
     seconds = len(pairs) / found.about.sentences_per_second
-    run.report(f"Test set, {len(pairs):,} sentences, translated in {duration(seconds)}:")
+    run.say(f"Test set, {len(pairs):,} sentences, translated in {duration(seconds)}:")
     for score in (found.scores.bleu, found.scores.chrf, found.scores.ter):
         low, high = score.interval
-        run.report(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
-    run.report(f"  exact match {100 * found.scores.exact_match:.1f} %")
-    write_text(folder / "report.html", report.illustrated(found, translator.align, run.report))
+        run.say(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
+    run.say(f"  exact match {100 * found.scores.exact_match:.1f} %")
+    write_text(folder / "report.html", report.illustrated(found, translator.align, run.say))
     write_text(folder / "report.json", found.to_json() + "\n")
     return dataclasses.asdict(found.scores)
 
@@ -97,8 +97,8 @@ def _draw(run):
     if not losses:  # stopped before the first record, or every step was skipped
         return
     first = f"{losses[0]:.2f} -> " if len(losses) > 1 else ""
-    run.report(f"Training loss {first}{losses[-1]:.2f}  {sparkline(losses)}")
+    run.say(f"Training loss {first}{losses[-1]:.2f}  {sparkline(losses)}")
     try:
         learning_curve(records, run.workdir.path / "learning_curve.png")
     except (ImportError, OSError) as error:
-        run.report(f"No learning_curve.png: {error}")
+        run.say(f"No learning_curve.png: {error}")

@@ -9,12 +9,12 @@ import contextlib
 import importlib.util
 import json
 import math
-import sys
 import time
 
 import tensorflow as tf
 
 from keras_transformer.files import write_text
+from keras_transformer.progress import StatusLine
 from keras_transformer.screen import say, warn
 
 
@@ -117,7 +117,7 @@ class Journal:
 
     def say(self, text):
         if self.enabled:
-            self._progress.clear()
+            self._progress.line.clear()
             say(text)
 
     def _seconds(self):
@@ -143,16 +143,16 @@ def _first_line(error):
 
 
 class TrainingProgress:
-    """One line that tells how far the run is; on a terminal it is written over, elsewhere it comes every 20 seconds."""
+    """Tells how far the run is, how it learns and how long it will take."""
 
     def __init__(self, total_steps):
-        self.total_steps, self.terminal = total_steps, sys.stderr is not None and sys.stderr.isatty()
-        self.interval, self.shown, self.first = (0.25 if self.terminal else 20.0), 0.0, None
+        self.total_steps, self.shown, self.first = total_steps, 0.0, None
+        self.line = StatusLine(in_terminal=0.25, in_log=20.0)
 
     def show(self, step, figures, speed):
         now = time.monotonic()
         self.first = self.first or (step - 1, now)
-        if now - self.shown < self.interval and step != self.total_steps:
+        if now - self.shown < self.line.interval and step != self.total_steps:
             return
         self.shown = now
         rate = (step - self.first[0]) / max(now - self.first[1], 1e-9)
@@ -161,16 +161,10 @@ class TrainingProgress:
         if figures["loss"] is not None:
             means = f"loss {figures['loss']:.3f}  perplexity {figures['perplexity']:.2f}"
         skipped = f"  {figures['skipped']} skipped" if figures["skipped"] else ""
-        line = (
+        self.line.show(
             f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  {means}{skipped}  "
             f"learning rate {figures['learning_rate']:.1e}  {speed:,.0f} target tokens/s  {left} left"
         )
-        start, end = ("\r\033[K", "") if self.terminal else ("", "\n")
-        warn(start + line, end=end)
-
-    def clear(self):
-        if self.terminal:
-            warn("\r\033[K", end="")
 
 
 def perplexity(nll):

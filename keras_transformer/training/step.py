@@ -191,7 +191,7 @@ class Trainee(keras.Model):
         for variable, gradient in zip(variables, gradients, strict=True):
             strategy.extended.update(variable.value, self._descend, args=(gradient, learning_rate), group=False)
         if self.ema:
-            # An average that starts at the first weights: its memory grows with the run up to 1 / (1 - decay).
+            # The average starts at the first weights and forgets them soon: the decay is small at first, 0.1 at step 0.
             decay = tf.minimum(self.train_config.ema_decay, (1.0 + step) / (10.0 + step))
             for average, variable in zip(self.ema, variables, strict=True):
                 strategy.extended.update(average.value, _decay_towards, args=(variable.value, decay), group=False)

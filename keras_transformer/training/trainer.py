@@ -52,17 +52,17 @@ class Run:
             add_in_order()
         keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
         self.is_chief = strategies.is_chief(self.strategy)
-        self.report = say if self.is_chief else _silent
-        self.report(f"device: {strategies.describe(self.strategy)}")
+        self.say = say if self.is_chief else _silent
+        self.say(f"device: {strategies.describe(self.strategy)}")
         if self.is_chief:
             workdir.lock()
             self.changes = workdir.claim(config)
         begun, start_from = workdir.has_begun, config.train.start_from
         self.origin = load_origin(start_from, config) if start_from and not begun else None
         given = self.origin.tokenizers if self.origin else Tokenizers.load(workdir.path) if start_from else None
-        self.data = prepare(config.data, workdir.path, report=self.report, begun=begun, given=given)
+        self.data = prepare(config.data, workdir.path, say=self.say, begun=begun, given=given)
         self.plan = self._plan(self.data.train, shuffle=True)
-        self.report(self.plan.describe())
+        self.say(self.plan.describe())
         with self.strategy.scope():
             transformer = new_transformer(config, self.data.tokenizers, dtype=config.train.precision)
             self.trainee = Trainee(transformer, config.train)
@@ -104,11 +104,11 @@ class Run:
         self.trainee.warm_up(self.plan.shapes)
         how = "compiled by XLA" if self.config.train.xla else "run without XLA"
         shapes = "One shape" if len(self.plan.shapes) == 1 else f"{len(self.plan.shapes)} shapes"
-        self.report(f"{shapes} of batches, each {how} once: {duration(time.monotonic() - began)}")
+        self.say(f"{shapes} of batches, each {how} once: {duration(time.monotonic() - began)}")
 
     def train(self, deliver):
         """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""
-        state = self.checkpoints.restore(self.trainee, self.report)
+        state = self.checkpoints.restore(self.trainee, self.say)
         self._check_workers(state["step"] if state else 0)  # and every one has read the checkpoints
         if self._has_only_the_model(state):
             return self._finished_without_checkpoints(deliver)
@@ -121,7 +121,7 @@ class Run:
         step = self._go_on(state["step"], journal, logging, validation, saving)
         is_stopped = saving.stopped_at is not None and not validation.is_out_of_patience  # what every worker knows
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
-            self.report(f"Stopped by a signal after step {step}. The same command resumes.")
+            self.say(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
         return self._end(step, deliver)
 
@@ -129,9 +129,9 @@ class Run:
         """Trains from `step` on, unless there is nothing to do. -> the step that was reached"""
         train = self.config.train
         if step > train.steps:
-            self.report(f"It already has more steps than train.steps={train.steps}, so it ends here.")
+            self.say(f"It already has more steps than train.steps={train.steps}, so it ends here.")
         elif step < train.steps and validation.is_out_of_patience:
-            self.report(f"It was stopped by train.patience={train.patience}; with a larger one, or none, it goes on.")
+            self.say(f"It was stopped by train.patience={train.patience}; with a larger one, or none, it goes on.")
         elif step < train.steps:
             self.warm_up()
             with saving.listening():
@@ -167,7 +167,7 @@ class Run:
         """Starts at step 0 with the weights of `train.start_from`; removes the log of a run that was killed at once."""
         if self.origin is not None:
             self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
-            self.report(f"Beginning with the weights of {self.config.train.start_from}.")
+            self.say(f"Beginning with the weights of {self.config.train.start_from}.")
             self.origin = None  # its memory
         if self.is_chief:
             self.workdir.log_path.unlink(missing_ok=True)
@@ -177,7 +177,7 @@ class Run:
         if step < self.config.train.steps:
             self._check_parts(state["plan"])
         journal.restore(state["journal"], step)
-        self.report(f"Resuming at step {step}.")
+        self.say(f"Resuming at step {step}.")
         self._take_changes(step)
 
     def _check_parts(self, plan):
@@ -204,6 +204,7 @@ class Run:
         return Logging(start, journal, train.log_steps), validation, saving
 
     def _fit(self, start, journal, callbacks):
+        # In the order of `callbacks`: what is saved after a step depends on the validation at that step.
         batches = strategies.distribute(self.plan.dataset(start), self.strategy)
         journal.begin()
         steps = self.config.train.steps - start
@@ -212,7 +213,7 @@ class Run:
     def _take_changes(self, step):
         if self.is_chief and self.changes:
             self.workdir.take(self.config, step)
-            self.report("\n    ".join(["The configuration has changed:", *self.changes]))
+            self.say("\n    ".join(["The configuration has changed:", *self.changes]))
 
     def _has_only_the_model(self, state):
         """Whether there is a model and no checkpoint of its last step, from which it could be made again."""
@@ -252,9 +253,9 @@ class Run:
         if not is_of_this_step or (self.has_checkpoints and not is_judged):
             metadata = finish(self, step)
         else:
-            self.report(f"Finished at step {step}: {self.workdir.model_path}")
+            self.say(f"Finished at step {step}: {self.workdir.model_path}")
             if not is_judged:
-                self.report("Its checkpoints are gone, so it stays as it was; keras-transformer evaluate scores it.")
+                self.say("Its checkpoints are gone, so it stays as it was; keras-transformer evaluate scores it.")
         deliver()
         return metadata
 

@@ -65,7 +65,7 @@ def test_the_report_says_what_went_and_why():
     cleaning = Cleaning(DataConfig(drop_duplicates=True))
     list(cleaning.clean([("a", "b")] * 1203 + [("c", ""), ("d", "e")]))
     cleaning.hold_out()
-    assert cleaning.report("train").split("\n") == [
+    assert cleaning.summary("train").split("\n") == [
         "train: 1,205 pairs read, 1 kept",
         "     1,202  duplicate",
         "         1  empty side",
@@ -75,10 +75,10 @@ def test_the_report_says_what_went_and_why():
 
 def test_unknown_pieces_are_counted_where_there_are_some():
     cleaning = Cleaning(DataConfig(max_length=9))
-    assert cleaning.fits([5, 6, EOS_ID], [7, EOS_ID]) and "unknown" not in cleaning.report("train")
+    assert cleaning.fits([5, 6, EOS_ID], [7, EOS_ID]) and "unknown" not in cleaning.summary("train")
     assert cleaning.fits([UNK_ID, 6, EOS_ID], [UNK_ID, 7, UNK_ID, EOS_ID])
     assert not cleaning.fits([UNK_ID] * 10, [5, EOS_ID])
-    assert "         3  of 12 pieces are unknown to the tokenizer" in cleaning.report("train").split("\n")
+    assert "         3  of 12 pieces are unknown to the tokenizer" in cleaning.summary("train").split("\n")
 
 
 def test_a_digest_is_the_same_on_every_machine():

@@ -51,7 +51,7 @@ def run(tmp_path):
 
     def prepare_here(config, folder="work"):
         lines = []
-        prepared = prepare(config, tmp_path / folder, report=lines.append)
+        prepared = prepare(config, tmp_path / folder, say=lines.append)
         return prepared, "\n".join(lines)
 
     return prepare_here
@@ -247,51 +247,51 @@ class TestAgain:
         for options in ({}, {"valid": config.train}):
             started = config.replace(**options)
             folder = tmp_path / f"begun {len(options)}"
-            first = prepare(started, folder, report=list)
-            again = prepare(started, folder, report=list, begun=True)
+            first = prepare(started, folder, say=list)
+            again = prepare(started, folder, say=list, begun=True)
             assert again.train.key == first.train.key
             with pytest.raises(DataError, match="has changed since"):
-                prepare(started.replace(max_pairs=600), folder, report=list, begun=True)
+                prepare(started.replace(max_pairs=600), folder, say=list, begun=True)
             assert Tokenizers.load(folder).source.model_hash == first.tokenizers.source.model_hash
 
     def test_a_run_that_has_begun_gets_no_validation_set_and_loses_none(self, config, write, tmp_path):
         given = config.replace(valid=(write("v.en", ["The dog sleeps."]), write("v.de", ["Der Hund schläft."])))
         for before, after in ((config, given), (given, config)):
             folder = tmp_path / f"with {before.valid}".replace("/", "")
-            prepare(after, folder, report=list)
-            prepare(before, folder, report=list)
+            prepare(after, folder, say=list)
+            prepare(before, folder, say=list)
             with pytest.raises(DataError, match="`data.valid` cannot be added or removed later"):
-                prepare(after, folder, report=list, begun=True)
-            prepare(before, folder, report=list, begun=True)
+                prepare(after, folder, say=list, begun=True)
+            prepare(before, folder, say=list, begun=True)
             assert (folder / "data" / "held_out.source").exists() == (before.valid is None)
             with pytest.raises(DataError, match="text .* has changed since"):
-                prepare(before.replace(train="demo"), folder, report=list, begun=True)
+                prepare(before.replace(train="demo"), folder, say=list, begun=True)
 
     def test_a_run_that_has_begun_gets_no_other_tokenizer(self, config, tmp_path):
-        first = prepare(config, tmp_path, report=list)
+        first = prepare(config, tmp_path, say=list)
         model, record = tmp_path / "tokenizer.model", tmp_path / "data" / "tokenizer.json"
         model.unlink()
-        again = prepare(config, tmp_path, report=list, begun=True)  # the same text makes the same one
+        again = prepare(config, tmp_path, say=list, begun=True)  # the same text makes the same one
         assert again.tokenizers.source.model_hash == first.tokenizers.source.model_hash
         known = json.loads(record.read_text())
         record.write_text(json.dumps({**known, "models": ["of another version of SentencePiece"]}))
         model.unlink()
         with pytest.raises(DataError, match="with its tokenizer"):
-            prepare(config, tmp_path, report=list, begun=True)
+            prepare(config, tmp_path, say=list, begun=True)
         assert not model.exists()
         record.unlink()
         with pytest.raises(DataError, match="no longer known"):
-            prepare(config, tmp_path, report=list, begun=True)
+            prepare(config, tmp_path, say=list, begun=True)
 
     def test_tokenizers_that_are_given_are_taken(self, config, tmp_path):
-        given = prepare(config, tmp_path / "first", report=list).tokenizers
+        given = prepare(config, tmp_path / "first", say=list).tokenizers
         other = config.replace(vocab_size=500, max_pairs=400)
-        found = prepare(other, tmp_path / "second", report=list, given=given)
+        found = prepare(other, tmp_path / "second", say=list, given=given)
         assert [each.model_hash for each in found.tokenizers] == [each.model_hash for each in given]
-        again = prepare(other, tmp_path / "second", report=list, begun=True, given=Tokenizers.load(tmp_path / "second"))
+        again = prepare(other, tmp_path / "second", say=list, begun=True, given=Tokenizers.load(tmp_path / "second"))
         assert again.train.key == found.train.key
         with pytest.raises(DataError, match="has changed since"):
-            prepare(other.replace(max_pairs=300), tmp_path / "second", report=list, begun=True, given=given)
+            prepare(other.replace(max_pairs=300), tmp_path / "second", say=list, begun=True, given=given)
 
     def test_after_a_crash_anywhere_it_goes_on(self, run, config, tmp_path, monkeypatch):
         expected, _ = run(config, "expected")

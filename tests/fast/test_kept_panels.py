@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.fast import kept_panels, products
 from keras_transformer.fast.kept_panels import Cut, KeptPanels
 from keras_transformer.fast.products import COLUMNS, use_products, xla_panels, xla_products
-from keras_transformer.layers import kept_panels, products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 

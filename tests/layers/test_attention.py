@@ -3,21 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers.attention import (
-    MultiHeadAttention,
-    additive,
-    attention,
-    attention_weights,
-    record_attention,
-    scaled_dot_product,
-)
+from keras_transformer.layers import attention
+from keras_transformer.layers.attention import MultiHeadAttention, attention_weights, record_attention
 from keras_transformer.layers.cache import KVCache
 from tests import reference
 from tests.small import randomise
 
 B, T, S, D, H = 3, 7, 11, 26, 2
 WIDTHS = pytest.mark.parametrize(("d_k", "d_v"), [(13, 13), (5, 17)])
-SCORINGS = pytest.mark.parametrize("scoring", ["scaled_dot_product", "dot_product", "additive"])
+SCORINGS = pytest.mark.parametrize("scoring", attention.SCORINGS)
 
 
 def layer(**options):
@@ -76,23 +70,12 @@ def test_it_equals_the_reference(query, memory, mask, d_k, d_v, scoring):
 def test_the_scores_are_those_of_the_reference(rng, scoring):
     query, key = rng.normal(size=(B, H, T, 5)).astype("float32"), rng.normal(size=(B, H, S, 5)).astype("float32")
     vector = rng.normal(size=(H, 5)).astype("float32")
-    scores = {
-        "scaled_dot_product": lambda: scaled_dot_product(query, KVCache(key, None)),
-        "dot_product": lambda: KVCache(key, None).dot_product(query),
-        "additive": lambda: additive(query, key, vector),
-    }[scoring]()
+    own = [vector] if scoring == "additive" else []
+    scores = attention.SCORINGS[scoring](query, KVCache(key, None), *own)
     assert scores.shape == (B, H, T, S)
     for b, h in np.ndindex(B, H):
         expected = reference.compatibility(query[b, h], key[b, h], scoring, vector[h])
         assert np.allclose(scores[b, h], expected, atol=1e-5)
-
-
-def test_the_pure_function_is_equation_1(rng, mask):
-    query, key, value = (rng.normal(size=(B, H, n, w)).astype("float32") for n, w in [(T, 5), (S, 5), (S, 17)])
-    result = attention(query, key, value, mask)
-    for b, h in np.ndindex(B, H):
-        weights = reference.attention_weights(query[b, h], key[b, h], mask[b], "scaled_dot_product")
-        assert np.allclose(result[b, h], weights @ value[b, h], atol=1e-5)
 
 
 def test_weights_sum_to_one_over_the_allowed_keys_and_are_zero_elsewhere(rng, mask):

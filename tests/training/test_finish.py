@@ -37,7 +37,7 @@ def test_it_is_said_what_the_weights_were_chosen_by(tmp_path, monkeypatch, bleu,
     translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
     judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
     lines = []
-    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), report=lines.append)
+    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), say=lines.append)
     monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
     for name in ("set_weights", "save_model", "_test", "_draw"):
         monkeypatch.setattr(finish, name, lambda *_: None)
@@ -53,7 +53,7 @@ def test_the_curve_leaves_out_the_steps_that_were_skipped(tmp_path, losses, begi
     said, workdir = [], Workdir(tmp_path)
     records = [{"kind": "train", "step": step, "loss": loss} for step, loss in enumerate(losses, start=1)]
     rewrite_log(workdir.log_path, records)
-    finish._draw(SimpleNamespace(workdir=workdir, report=said.append))
+    finish._draw(SimpleNamespace(workdir=workdir, say=said.append))
     assert said[0].startswith(begins)
 
 
@@ -61,7 +61,7 @@ def test_a_curve_that_cannot_be_drawn_is_said_and_stops_nothing(tmp_path):
     said, workdir = [], Workdir(tmp_path)
     (tmp_path / "learning_curve.png").mkdir()
     rewrite_log(workdir.log_path, [{"kind": "train", "step": step, "loss": 7.0 - step} for step in (1, 2)])
-    finish._draw(SimpleNamespace(workdir=workdir, report=said.append))
+    finish._draw(SimpleNamespace(workdir=workdir, say=said.append))
     assert said[1].startswith("No learning_curve.png: ")
 
 
@@ -72,7 +72,7 @@ def test_a_run_whose_curve_cannot_be_written_is_not_finished(tmp_path, monkeypat
     verdict = SimpleNamespace(record=lambda: {"bleu": 1.0, "perplexity": 2.0})
     translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
     judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
-    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), report=lambda text: None)
+    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), say=lambda text: None)
     monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
     for name in ("set_weights", "save_model", "_test"):
         monkeypatch.setattr(finish, name, lambda *_: None)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import TrainConfig, Transformer, TransformerSchedule, xla
+from keras_transformer import TrainConfig, Transformer, TransformerSchedule
 from keras_transformer.data.batches import ELEMENT_SPEC
-from keras_transformer.fast import gradients
+from keras_transformer.fast import gradients, xla
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import distribute, make_strategy
