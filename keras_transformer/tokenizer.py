@@ -29,6 +29,7 @@ from keras_transformer.subwords import Subwords
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MAX_SENTENCE = 2**30  # bytes of a line to learn from; SentencePiece leaves out longer ones, by itself those above 4,192
 TRAINING_THREADS = 8  # a constant: unigram training adds up floats by thread, and the model must not depend on that
+KINDS = "bpe", "unigram"
 NORMALIZERS = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`; cf: case folding
 
 
@@ -67,10 +68,12 @@ class Tokenizer:
             lowercase: Fold case first. It is part of the model, so that it holds in the graph too.
             character_coverage: The share of the characters, counted in running text, that become pieces.
         """
+        if kind not in KINDS:
+            raise ValueError(f"`kind` must be one of {', '.join(KINDS)}. Received: kind={kind!r}.")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(_no_string(sentences)),
+                sentence_iterator=map(_without_surrogates, _no_string(sentences)),
                 model_writer=model,
                 model_type=kind,
                 vocab_size=vocab_size,
@@ -120,9 +123,8 @@ class Tokenizer:
         options = dict(add_eos=True, num_threads=min(os.cpu_count() or 1, 1 + len(texts) // 100))
         try:
             return self._processor.encode(texts, **options)
-        except TypeError:  # a lone surrogate, as in names of files that are not UTF-8: there are no bytes for it
-            texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
-            return self._processor.encode(texts, **options)
+        except TypeError:
+            return self._processor.encode(list(map(_without_surrogates, texts)), **options)
 
     def sample(self, sequences: Iterable[Sequence[int]], amount: float, seed: int) -> list[list[int]]:
         """Cuts the text of ids from `encode` differently (subword regularisation): a pure function of the arguments.
@@ -172,6 +174,13 @@ def _why_not(error, kind, vocab_size):
     if "!sentences_.empty()" in str(error) or "all_chars_count" in str(error):
         return "Expected sentences with text to train on. Received: none."
     return f"SentencePiece cannot train a {kind} model of {vocab_size} pieces: {error}"
+
+
+def _without_surrogates(text):
+    """`text` with U+FFFD for lone surrogates, as in names of files that are not UTF-8: there are no bytes for them."""
+    if not isinstance(text, str):
+        raise TypeError(f"Expected strings in a list. Received: {text!r:.80} in it.")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _no_string(texts):

@@ -140,6 +140,18 @@ class TestText:
         ids = both[0].encode(["<s> a </s> b <pad>"])[0]
         assert {PAD_ID, BOS_ID, EOS_ID}.isdisjoint(ids[:-1])
 
+    def test_what_is_no_string_is_refused(self, both):
+        with pytest.raises(TypeError, match="Expected strings in a list. Received: None in it."):
+            both[0].encode(["a", None])
+        with pytest.raises(ValueError, match="Received: 7 in it"):
+            Tokenizer.train(["a", 7], vocab_size=20)
+        with pytest.raises(ValueError, match="`kind` must be one of bpe, unigram. Received: kind='word'."):
+            Tokenizer.train(["a"], vocab_size=20, kind="word")
+
+    def test_text_with_a_lone_surrogate_can_be_learned_from(self):
+        learned = Tokenizer.train(["a dog\udc80 sleeps"] * 9, vocab_size=30)
+        assert learned.model_bytes == Tokenizer.train(["a dog\ufffd sleeps"] * 9, vocab_size=30).model_bytes
+
     def test_a_lone_surrogate_counts_as_the_replacement_character(self, both):
         assert both[0].encode(["a\ud800b", "c"]) == both[0].encode(["a\ufffdb", "c"])
 
