@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import sys
 
 
@@ -31,6 +32,18 @@ def warn(text: str = "", *, end: str = "\n"):
     """`say` on standard error: for progress, and for what is not the result."""
     if sys.stderr is not None:
         say(text, end=end, stream=sys.stderr)
+
+
+def reason(message: str) -> str:
+    """What an error of TensorFlow's says, in one line, without the trace before it and the names of its operations.
+
+    >>> reason("Graph execution error:\\n\\nDetected at node f\\n\\n{{function_node f}} Socket closed [Op:f] name: ")
+    'Socket closed'
+    """
+    text = re.sub(r"\{\{.*?\}\} ?|\s*\[Op:.*|\[\[.*", "", message.split("\n\n")[-1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    goes_on = bool(lines) and lines[0].endswith((":", "found."))
+    return " ".join(lines[: 2 if goes_on else 1])
 
 
 def show_any_character():

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from keras_transformer.screen import say, show_any_character, warn
+from keras_transformer.screen import reason, say, show_any_character, warn
 
 
 def test_a_text_is_there_at_once(monkeypatch):
@@ -64,3 +64,21 @@ def test_a_character_that_the_encoding_does_not_have_is_written_by_its_number(mo
     show_any_character()
     say("é █ \ud800")
     assert shown.getvalue().decode(encoding) == ("é \\u2588 \\ud800\n" if encoding == "latin-1" else "é █ \\ud800\n")
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        ("Connection reset by peer", "Connection reset by peer"),
+        ("{{function_node __wrapped__F_device_/job:a}} Not a directory [Op:F] name: ", "Not a directory"),
+        ("Graph execution error:\n\nDetected at node f\n  File x\n\nSocket closed\n\t [[{{node f}}]]", "Socket closed"),
+        ("Ended by: the tasks:\n/job:worker/task:1\nmore", "Ended by: the tasks: /job:worker/task:1"),
+        (
+            "2 root error(s) found.\n  (0) UNAVAILABLE: closed\n  (1) other",
+            "2 root error(s) found. (0) UNAVAILABLE: closed",
+        ),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_an_error_of_tensorflow_is_one_line(message, expected):
+    assert reason(message) == expected

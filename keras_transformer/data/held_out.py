@@ -31,7 +31,7 @@ def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
     """Chooses the pairs to hold out by their sources: at most `most` and one in SHARE, but at least one source, if
     there are two.
 
-    It takes the smallest digests as long as their pairs are not too many. With at most 3 pairs:
+    It takes the smallest digests as long as their pairs are not too many. With at most 3 of many pairs:
 
         digest       12  35  41  77       12 is left out, it has too many pairs itself;
         pairs         9   1   2   4       35 and 41 have 3 together: HeldOut(35, 41)

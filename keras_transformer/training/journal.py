@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_transformer.files import write_text
 from keras_transformer.progress import StatusLine
-from keras_transformer.screen import say, warn
+from keras_transformer.screen import reason, say, warn
 
 
 class Journal:
@@ -106,7 +106,8 @@ class Journal:
                         tf.summary.scalar(f"{record['kind']}/{name}", value)
         except tf.errors.OpError as error:
             self._tensorboard = None
-            warn(f"TensorBoard gets no more records: {_first_line(error)}")
+            self._progress.line.clear()
+            warn(f"TensorBoard gets no more records: {reason(error.message)}")
 
     @contextlib.contextmanager
     def pause_clock(self):
@@ -134,12 +135,8 @@ def _tensorboard(folder):
     try:
         return tf.summary.create_file_writer(str(folder))
     except tf.errors.OpError as error:
-        warn(f"TensorBoard gets no records: {_first_line(error)}")
+        warn(f"TensorBoard gets no records: {folder}: {reason(error.message)}")
         return None
-
-
-def _first_line(error):
-    return error.message.partition("\n")[0]
 
 
 class TrainingProgress:

@@ -7,7 +7,7 @@ import os
 import tensorflow as tf
 
 from keras_transformer.config import ConfigError
-from keras_transformer.screen import warn
+from keras_transformer.screen import reason, warn
 
 
 class LostWorkerError(RuntimeError):
@@ -51,10 +51,9 @@ def lost_workers_reported(strategy):
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
         if not has_several_workers(strategy):
             raise
-        [reason, *_] = error.message.split("\n\n")[-1].strip().splitlines() or [type(error).__name__]  # after a trace
         raise LostWorkerError(
             "Another worker has ended, or cannot be reached any more. Start all of them again, each with the command "
-            f"it had; the run goes on from its newest checkpoint. Received: {reason}"
+            f"it had; the run goes on from its newest checkpoint. Received: {reason(error.message)}"
         ) from error
 
 

@@ -143,7 +143,7 @@ class Run:
         """Refuses workers with other settings, text or weights: they would train a model that is none of theirs."""
         settings = self.config.to_dict()
         for section, field in (("data", "train"), ("data", "valid"), ("data", "test"), ("train", "start_from")):
-            del settings[section][field]  # files may lie elsewhere on another machine
+            del settings[section][field]  # the same files may lie elsewhere on another machine
         number = int(digest([settings, self.data.train.key, step, self.workdir.model_path.exists()]), 16) % 2**53
         if not strategies.is_same(self.strategy, number):
             path = self.workdir.config_path
@@ -151,8 +151,8 @@ class Run:
             others = ", ".join(differences(first, self.config.to_dict())) or "nothing"
             raise WorkdirError(
                 "Every worker must have the configuration, the text and the workdir of the first. Received: "
-                f"different ones in some worker. This one is at step {step} with {len(self.data.train):,} pairs, and "
-                f"differs from {path.absolute()} in: {others}."
+                f"different ones in some worker. This one is at step {step} with {len(self.data.train):,} pairs (text "
+                f"{self.data.train.key[:8]}), and differs from {path.absolute()} in: {others}."
             )
 
     def _begin_or_resume(self, state, journal):

@@ -61,7 +61,7 @@ def test_the_length_counts_in_pieces_with_the_end_of_sentence():
     assert dict(cleaning.dropped) == {"longer than 4 pieces": 2, "empty side": 1}
 
 
-def test_the_report_says_what_went_and_why():
+def test_the_summary_says_what_went_and_why():
     cleaning = Cleaning(DataConfig(drop_duplicates=True))
     list(cleaning.clean([("a", "b")] * 1203 + [("c", ""), ("d", "e")]))
     cleaning.hold_out()

@@ -65,8 +65,8 @@ def test_a_curve_that_cannot_be_drawn_is_said_and_stops_nothing(tmp_path):
     assert said[1].startswith("No learning_curve.png: ")
 
 
-def test_a_run_whose_curve_cannot_be_written_is_not_finished(tmp_path, monkeypatch):
-    def full(run):
+def test_a_run_whose_model_cannot_be_written_is_not_finished(tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     verdict = SimpleNamespace(record=lambda: {"bleu": 1.0, "perplexity": 2.0})
@@ -74,11 +74,11 @@ def test_a_run_whose_curve_cannot_be_written_is_not_finished(tmp_path, monkeypat
     judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
     run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), say=lambda text: None)
     monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
-    for name in ("set_weights", "save_model", "_test"):
+    for name in ("set_weights", "_test", "_draw"):
         monkeypatch.setattr(finish, name, lambda *_: None)
-    monkeypatch.setattr(finish, "_draw", full)
+    monkeypatch.setattr(finish, "save_model", full)
     with pytest.raises(OSError, match="No space left"):
         finish.finish(run, 5)
     assert not run.workdir.metadata_path.exists()
-    monkeypatch.setattr(finish, "_draw", lambda run: None)
+    monkeypatch.setattr(finish, "save_model", lambda *_: None)
     assert finish.finish(run, 5)["step"] == 5 and run.workdir.metadata_path.exists()
