@@ -111,7 +111,10 @@ def alignments(model, source_ids, labels):
 
 
 def shifted_right(labels):
-    """Shifts `labels` right, behind bos: what the decoder reads when it writes them. (B, T) -> (B, T)"""
+    """Shifts `labels` right, behind bos: what the decoder reads when it writes them. (B, T) -> (B, T)
+
+    Where a row has padding, its eos stands over the first of it. What the decoder writes there is not read.
+    """
     return tf.pad(labels, [[0, 0], [1, 0]], constant_values=BOS_ID)[:, :-1]
 
 

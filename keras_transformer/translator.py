@@ -99,9 +99,10 @@ class Translator:
     def save(self, folder):
         """Writes the model, in float32, the tokenizers and the rules of the search to a folder of their own.
 
-        `load`, the commands and `python -m export` take the folder as they take that of a finished run. It must be new
-        or empty, or one that this method has written, which is written over: an error leaves what was there, and a kill
-        the old translator, the new one, or, in the last moment, one that `load` refuses and `save` writes anew.
+        `load`, `python -m export` and the commands that translate, score, evaluate and plot attention take the folder
+        as they take that of a finished run; it holds nothing of a training. It must be new or empty, or one that this
+        method has written, which is written over: an error leaves what was there, and a kill the old translator, the
+        new one, or, in the last moment, one that `load` refuses and `save` writes anew.
         """
         folder, model, config = Path(folder), self.model, self._config().to_dict()
         if not (model_folder.is_free(folder) or model_folder.is_without_training(folder)):

@@ -89,11 +89,14 @@ def _exported(workdir):
     from export.versions import versions
 
     to = workdir / "export"
-    for path in [to / str(number) for number in (versions(to) if to.is_dir() else [])[-1:]]:
-        if path.stat().st_mtime >= (workdir / "model.keras").stat().st_mtime:
-            serving_files.complete(to, path)  # the process that has published it may have been killed right after
-            return path
-    return None
+    published = versions(to) if to.is_dir() else []
+    if not published:
+        return None
+    path = to / str(published[-1])
+    if path.stat().st_mtime < (workdir / "model.keras").stat().st_mtime:
+        return None
+    serving_files.complete(to, path)  # the process that has published it may have been killed right after
+    return path
 
 
 def _export(workdir):

@@ -98,6 +98,13 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     assert 'name: "renamed"' in models.read_text()
 
 
+def test_what_only_looks_like_a_version_is_no_export_of_the_run(tmp_path):
+    assert train._exported(tmp_path) is None
+    (tmp_path / "export" / "007").mkdir(parents=True)
+    (tmp_path / "export" / "9").touch()
+    assert train._exported(tmp_path) is None
+
+
 def test_a_run_that_asks_for_no_export_has_none(finished_run, capsys):
     train.deliver(finished_run, Workdir(finished_run).load_config())
     assert not (finished_run / "export").exists()
