@@ -11,6 +11,7 @@ Products are {layer: product}, for `use_products`; a layer that is not in it mul
 from keras_transformer.fast.gradients import factor_product
 from keras_transformer.fast.kept_panels import KeptPanels
 from keras_transformer.fast.products import (
+    gpu_products,
     graph_panel_product,
     is_large,
     is_large_in_graph,
@@ -19,6 +20,7 @@ from keras_transformer.fast.products import (
     use_products,
     xla_products,
 )
+from keras_transformer.fast.xla import on_gpu
 from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
 from keras_transformer.layers.dense import Dense
 
@@ -58,7 +60,7 @@ def search_products(model, loop, few=False, panels=None):
             products |= _graph_products(block, few)
         return products
     for layers in _groups_of_step(model):
-        products |= xla_products(layers, panels and panels.of(layers))
+        products |= gpu_products(layers) if on_gpu() else xla_products(layers, panels and panels.of(layers))
     return products
 
 

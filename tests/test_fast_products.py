@@ -53,6 +53,21 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
     assert list(search_products(model, "any")) == [vocabulary] * is_large  # on the left
 
 
+def test_a_gpu_multiplies_by_whole_kernels(monkeypatch):
+    model = small_model(d_ff=131)
+    cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop="xla")
+    logits, made = [], []
+    for on_gpu in False, True:
+        monkeypatch.setattr(fast_products, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+        made.append(search_products(model, "xla"))
+        step = tf.function(search_step(model, "xla"), jit_compile=True, autograph=False)
+        logits.append(step(tf.constant([[BOS] * W]), 0, cache)[0])
+    np.testing.assert_allclose(*logits, atol=1e-5)
+    of_attention = [block.self_attention for block in model.decoder]
+    together = {layer for itself in of_attention for layer in (itself.query, itself.key, itself.value)}
+    assert len(made[0]) > len(together) and made[1].keys() == together
+
+
 @pytest.mark.parametrize("d_ff, large", [(131, "networks"), (8, "vocabulary")])
 def test_a_graph_cuts_only_what_is_large(monkeypatch, d_ff, large):
     model, cut = small_model(d_ff=d_ff), []

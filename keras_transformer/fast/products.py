@@ -6,6 +6,7 @@ search may prepare another way to multiply for a layer, a `Product`:
 
     panel_product         XLA    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together;
                                  for a large kernel, turned to (N, D), arrays of its rows, each as the left operand
+    gpu_products          XLA    on a GPU: the kernels of layers that multiply the same rows, side by side
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     summed_product        graph  parts of a large kernel's rows, whose products are added
     graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large kernel
@@ -78,14 +79,24 @@ def xla_products(layers, panels=None):
     Their kernels are put side by side. Every layer multiplies by all of them and takes its own columns of the result;
     XLA makes what is common only once. `panels` are their `xla_panels`, where these have been kept.
     """
-    transposed, kernels = _are_transposed(layers), [layer.cast_kernel() for layer in layers]
-    panels = panels or xla_panels(layers)
-    *places, size = itertools.accumulate((kernel.shape[0 if transposed else 1] for kernel in kernels), initial=0)
-    columns = itertools.pairwise((*places, size))
+    transposed, panels = _are_transposed(layers), panels or xla_panels(layers)
+    columns, size = _columns(layers)
     return {
-        layer: panel_product(kernel, panels, begin_end, size, transposed)
-        for layer, kernel, begin_end in zip(layers, kernels, columns, strict=True)
+        layer: panel_product(layer.cast_kernel(), panels, begin_end, size, transposed)
+        for layer, begin_end in columns.items()
     }
+
+
+def gpu_products(layers):
+    """The products for XLA on a GPU, of layers that multiply the same rows. -> {layer: Product}
+
+    XLA makes products of the same rows by one kernel there, which it puts together in every step; here that is done
+    before the loop. So panels would be no panels, and cutting and joining them would only cost time.
+    """
+    if len(layers) == 1:
+        return {}
+    of_all = plain_product(_side_by_side(layers), _are_transposed(layers))
+    return {layer: lambda rows, own=slice(*own): of_all(rows)[:, own] for layer, own in _columns(layers)[0].items()}
 
 
 def xla_panels(layers):
@@ -93,8 +104,7 @@ def xla_panels(layers):
 
     XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
     """
-    transposed = _are_transposed(layers)
-    kernels = tf.concat([layer.cast_kernel() for layer in layers], axis=0 if transposed else 1)
+    transposed, kernels = _are_transposed(layers), _side_by_side(layers)
     if is_large(kernels, transposed):
         return in_rows(kernels if transposed else tf.transpose(kernels), THREADS)
     return to_panels(kernels, transposed, COLUMNS, THREADS)
@@ -108,6 +118,18 @@ def is_large(kernel, transposed=True):
 def _are_transposed(layers):
     assert len({layer.is_transposed for layer in layers}) == 1, layers
     return layers[0].is_transposed
+
+
+def _side_by_side(layers):
+    """-> (D, N), or (N, D) if they are transposed"""
+    return tf.concat([layer.cast_kernel() for layer in layers], axis=0 if _are_transposed(layers) else 1)
+
+
+def _columns(layers):
+    """Where the columns of each layer begin and end when the kernels are side by side. -> {layer: (begin, end)}, N"""
+    sizes = [layer.kernel.shape[0 if layer.is_transposed else 1] for layer in layers]
+    places = [0, *itertools.accumulate(sizes)]
+    return dict(zip(layers, itertools.pairwise(places), strict=True)), places[-1]
 
 
 def panel_product(kernel, panels, columns, size, transposed=False):

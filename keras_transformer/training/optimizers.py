@@ -2,12 +2,21 @@
 
 Keras composes an Adam update from ten operations, each of which reads and writes memory of the size of the weight.
 TensorFlow has a single one that reads and writes each number once, in all threads; it computes the same.
+
+    with one_update(optimizer):
+        for variable, gradient in ...:
+            optimizer.update_step(gradient, variable, learning_rate)
 """
+
+import contextlib
+import contextvars
 
 import keras
 import tensorflow as tf
 
 ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
+
+_shared_powers = contextvars.ContextVar("shared_powers", default=None)  # beta^t of the update that is being made
 
 
 def make_optimizer(name, schedule):
@@ -26,6 +35,19 @@ def make_optimizer(name, schedule):
     )
 
 
+@contextlib.contextmanager
+def one_update(optimizer):
+    """A context in which all weights share beta^t. Outside of it each weight makes its own by four small operations.
+
+    On a GPU launching those of all weights took longer than their updates (docs/log.md).
+    """
+    token = _shared_powers.set(_powers(optimizer))
+    try:
+        yield
+    finally:
+        _shared_powers.reset(token)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` for weights in float32; without `amsgrad`."""
@@ -35,10 +57,13 @@ class FusedAdam(keras.optimizers.Adam):
         if self.amsgrad:
             raise ValueError("`amsgrad` must be False: keras.optimizers.Adam has it. Received: amsgrad=True.")
 
+    @property
+    def betas(self):
+        return self.beta_1, self.beta_2
+
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
-        moments = self._momentums[index], self._velocities[index]
-        _apply_adam(self, variable, moments, gradient, learning_rate, self.beta_1, self.beta_2)
+        _apply_adam(self, variable, self._momentums[index], self._velocities[index], gradient, learning_rate)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -49,19 +74,28 @@ class Muon(keras.optimizers.Muon):
     small gradients as in those with large ones. Adam updates embeddings, biases and normalisations, in one operation.
     """
 
+    @property
+    def betas(self):
+        return self.adam_beta_1, self.adam_beta_2
+
     def _adamw_update_step(self, gradient, variable, learning_rate, momentum, velocity):
-        _apply_adam(self, variable, (momentum, velocity), gradient, learning_rate, self.adam_beta_1, self.adam_beta_2)
+        _apply_adam(self, variable, momentum, velocity, gradient, learning_rate)
 
 
-def _apply_adam(optimizer, variable, moments, gradient, learning_rate, beta_1, beta_2):
+def _powers(optimizer):
+    """beta_1^t and beta_2^t, t counted from 1"""
     step = tf.cast(optimizer.iterations.value + 1, tf.float32)
-    momentum, velocity = moments
+    return [beta**step for beta in optimizer.betas]
+
+
+def _apply_adam(optimizer, variable, momentum, velocity, gradient, learning_rate):
+    (beta_1, beta_2), (power_1, power_2) = optimizer.betas, _shared_powers.get() or _powers(optimizer)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=momentum.value.handle,
         v=velocity.value.handle,
-        beta1_power=beta_1**step,
-        beta2_power=beta_2**step,
+        beta1_power=power_1,
+        beta2_power=power_2,
         lr=tf.cast(learning_rate, tf.float32),
         beta1=beta_1,
         beta2=beta_2,

@@ -27,7 +27,7 @@ from keras_transformer.fast_products import training_products
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
 from keras_transformer.training.checkpoints import dropout_seeds, set_weights
-from keras_transformer.training.optimizers import make_optimizer
+from keras_transformer.training.optimizers import make_optimizer, one_update
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
 
 
@@ -188,8 +188,9 @@ class Trainee(keras.Model):
         learning_rate = self.optimizer.learning_rate
         variables = self.transformer.trainable_variables
         step = tf.cast(self.optimizer.iterations.value, tf.float32)
-        for variable, gradient in zip(variables, gradients, strict=True):
-            strategy.extended.update(variable.value, self._descend, args=(gradient, learning_rate), group=False)
+        with one_update(self.optimizer):
+            for variable, gradient in zip(variables, gradients, strict=True):
+                strategy.extended.update(variable.value, self._descend, args=(gradient, learning_rate), group=False)
         if self.ema:
             # The average starts at the first weights and forgets them soon: the decay is small at first, 0.1 at step 0.
             decay = tf.minimum(self.train_config.ema_decay, (1.0 + step) / (10.0 + step))

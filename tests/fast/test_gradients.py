@@ -10,12 +10,14 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import Transformer
+from keras_transformer.fast import gradients as module
 from keras_transformer.fast.gradients import (
     FactoredGradients,
     factor_product,
     factored_gradients,
     key_product,
     multiplied,
+    on_every_row,
     value_product,
 )
 from keras_transformer.fast.products import use_products
@@ -326,3 +328,19 @@ def test_a_gradient_without_xla_has_nothing_of_xla():
     kinds = {operation.type for operation in function.graph.get_operations()}
     assert {"MatMul", "BatchMatMulV2"} <= kinds
     assert not [kind for kind in kinds if kind.startswith("Xla")]
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_gradient_of_a_vector_is_a_product_where_sums_are_slow(rng, monkeypatch, on_gpu):
+    monkeypatch.setattr(module, "on_gpu", lambda: on_gpu)
+    vector, x, weights = (tf.constant(rng.normal(size=size), tf.float32) for size in (16, (3, 5, 16), (3, 5, 16)))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def gradient(vector):
+        with tf.GradientTape() as tape:
+            tape.watch(vector)
+            y = tf.reduce_sum(on_every_row(vector, x) * weights)
+        return tape.gradient(y, vector)
+
+    np.testing.assert_allclose(gradient(vector), tf.reduce_sum(weights, (0, 1)), atol=1e-5)
+    assert (" dot(" in gradient.experimental_get_compiler_ir(vector)("hlo")) == (not on_gpu)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import TrainConfig, Transformer
-from keras_transformer.training.optimizers import FusedAdam, Muon, make_optimizer
+from keras_transformer.training.optimizers import FusedAdam, Muon, make_optimizer, one_update
 from keras_transformer.training.step import Trainee
 from tests.small import SMALL, VARIANTS, V
 
@@ -37,6 +37,33 @@ def test_weights_and_moments_are_those_of_keras(ours, theirs, settings):
     (a, a_state), (b, b_state) = (trained(make(0.1, **settings), np.random.default_rng(3)) for make in (ours, theirs))
     for x, y in zip([*a.values(), *a_state], [*b.values(), *b_state], strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_the_weights_of_an_update_share_the_powers_of_beta(name):
+    def step(optimizer, weights):
+        for weight in weights:
+            optimizer.update_step(tf.ones(weight.shape), weight, tf.constant(RATE))
+
+    def step_of_all(*arguments):
+        with one_update(arguments[0]):
+            step(*arguments)
+
+    found = {}
+    for how in step, step_of_all:
+        weights = [keras.Variable(np.ones(shape), dtype="float32", name=n) for n, shape in SHAPES.items()]
+        optimizer = make_optimizer(name, 0.1)
+        optimizer.build(weights)
+        graph = tf.function(lambda: how(optimizer, weights)).get_concrete_function()  # noqa: B023 - called here
+        for _ in range(3):
+            graph()
+            optimizer.iterations.assign_add(1)
+        powers = sum(op.type == "Pow" for op in graph.graph.get_operations())
+        found[how] = powers, [weight.numpy() for weight in weights]
+    (many, expected), (few, weights) = found[step], found[step_of_all]
+    assert many == 2 * (4 if name == "adam" else 2) and few == 2  # Muon leaves two to Adam
+    for a, b in zip(weights, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_muon_leaves_vectors_and_embeddings_to_adam():
