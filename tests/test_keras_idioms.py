@@ -1,6 +1,5 @@
 """What a Keras user expects of any Keras model."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.blocks import AddNorm, DecoderBlock, EncoderBlock
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward
+from tests.processes import environment
 from tests.small import BOS, SMALL, VARIANTS, B, S, T, V, padded_pairs, randomise, sentences, small_model, variant
 
 TINY = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=26, d_ff=29, num_heads=2, dropout=0.1)
@@ -379,10 +379,9 @@ def test_training_under_mixed_bfloat16_learns(data):
 # --- in a process of its own
 
 
-def run_python(code, **environment):
-    root = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+def run_python(code, **variables):
+    of_child = environment(Path(__file__).parents[1], TF_CPP_MIN_LOG_LEVEL="3", **variables)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=of_child, check=False)
 
 
 def test_another_keras_backend_fails_clearly():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import keras_transformer_cli
+from tests.processes import environment
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {
@@ -26,11 +27,10 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_an_interruption_of_the_imports_is_quiet(tmp_path, command, accident):
     (tmp_path / "tensorflow.py").write_text(accident, encoding="utf-8")
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
         [sys.executable, *command],
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        env=environment(tmp_path, ROOT),
         cwd=tmp_path,
         timeout=60,
     )
@@ -133,7 +133,7 @@ def test_nothing_gets_the_number_of_a_closed_stream(tmp_path):
     program, output = tmp_path / "program.py", tmp_path / "output"
     program.write_text(WRITES)
     command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, program, output]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+    done = subprocess.run(command, env=environment(ROOT), timeout=60)
     assert done.returncode == 0 and output.read_bytes() == b"ours\n"
 
 

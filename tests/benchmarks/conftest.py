@@ -1,12 +1,13 @@
 """Fixtures of the tests of the benchmarks."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,8 +17,8 @@ def run_script():
     def run(script, *arguments):
         """The JSON lines that a script of benchmarks/ prints."""
         command = [sys.executable, ROOT / "benchmarks" / script, *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+        pipes = dict(capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, env=environment(ROOT), **pipes)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import logged
 import pytest
+
+from tests.processes import environment
 
 SAYS_ITS_CORES = "import os; print(sorted(os.sched_getaffinity(0)))"
 WITH_CORES = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no cores to choose")
@@ -97,8 +100,8 @@ def test_a_signal_reaches_all_once_and_the_exit_code_says_so(tmp_path, saves_its
     ]
     named = [(command, str(folder)) for command, folder in jobs]
     program = f"import pathlib, logged; logged.run_together([(c, pathlib.Path(f)) for c, f in {named!r}])"
-    environment = dict(os.environ, PYTHONPATH=os.path.dirname(logged.__file__))
-    series = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    command, path = [sys.executable, "-c", program], Path(logged.__file__).parent
+    series = subprocess.Popen(command, env=environment(path), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not all((tmp_path / f"{name}.ready").exists() for name in "ab"):
         assert time.monotonic() < deadline and series.poll() is None

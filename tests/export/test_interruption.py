@@ -14,6 +14,7 @@ import pytest
 
 from export.versions import versions
 from tests.export.test_c_api import MISSING, libraries
+from tests.processes import environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -42,9 +43,9 @@ class Reader:
 def start(exported):
     """A function that starts an export to a folder and returns the number of its process."""
     command = [sys.executable, HERE / "writer.py", exported]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    of_child = environment(ROOT, TF_CPP_MIN_LOG_LEVEL="3")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([*map(str, command)], text=True, env=environment, **pipes) as process:
+    with subprocess.Popen([*map(str, command)], text=True, env=of_child, **pipes) as process:
 
         def start(to, how="aside"):
             process.stdin.write(f"{how} {to}\n")
@@ -108,19 +109,19 @@ def test_a_reader_never_sees_a_part_of_a_real_export(finished_run, tmp_path):
     to.mkdir()
     reader = Reader(to)
     command = [sys.executable, "-m", "export", "--workdir", str(finished_run), "--to", str(to)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    of_child = environment(TF_CPP_MIN_LOG_LEVEL="3")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     began = time.monotonic()
-    assert subprocess.run(command, cwd=ROOT, env=environment, **quiet).returncode == 0
+    assert subprocess.run(command, cwd=ROOT, env=of_child, **quiet).returncode == 0
     duration = time.monotonic() - began
     for how in [signal.SIGKILL, signal.SIGINT] * 3:
-        with subprocess.Popen(command, cwd=ROOT, env=environment, **quiet) as process:
+        with subprocess.Popen(command, cwd=ROOT, env=of_child, **quiet) as process:
             time.sleep(random.uniform(0.2, 1.0) * duration)
             process.send_signal(how)
             process.wait()
             if how == signal.SIGINT:
                 assert not [name for name in unfinished(to) if name.endswith(f"-{process.pid}")]
-    assert subprocess.run(command, cwd=ROOT, env=environment, **quiet).returncode == 0
+    assert subprocess.run(command, cwd=ROOT, env=of_child, **quiet).returncode == 0
     assert unfinished(to) == []
     found = reader.end()
     assert found == dict.fromkeys(versions(to), "") and len(found) >= 2

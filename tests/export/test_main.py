@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from export.__main__ import main
+from tests.processes import environment
 
 
 def test_the_command_says_where_it_is_and_how_to_ask(quick, finished_run, tmp_path, capsys):
@@ -49,6 +49,6 @@ def test_no_path_is_no_folder(capsys):
 )
 def test_an_error_is_no_output_where_standard_error_is_closed(command, tmp_path):
     shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", *command]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(shell, input=b"a line", stdout=subprocess.PIPE, cwd=tmp_path, env=environment, timeout=120)
+    of_child = environment(Path(__file__).parents[2])
+    done = subprocess.run(shell, input=b"a line", stdout=subprocess.PIPE, cwd=tmp_path, env=of_child, timeout=120)
     assert (done.returncode, done.stdout) == (1, b"")

@@ -14,6 +14,7 @@ import requests
 
 from export import serving_files
 from tests.export.local_server import Process, post
+from tests.processes import environment
 
 TEXTS = [f"the dog sees the {'very ' * (n % 7)}small cat {n} ." for n in range(39)] + [""]
 
@@ -238,7 +239,6 @@ def test_a_name_that_no_path_can_have_is_refused(tmp_path, name, capsys):
 @pytest.mark.parametrize("package", ["uvicorn", "numpy"])
 def test_an_interruption_of_the_imports_is_quiet(tmp_path, package):
     (tmp_path / f"{package}.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
-    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "export.serve", "--model", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": paths}, timeout=60)
+    done = subprocess.run(command, capture_output=True, env=environment(tmp_path), timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

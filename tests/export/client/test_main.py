@@ -1,6 +1,5 @@
 import io
 import json
-import os
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ from export import client
 from export.client import ServingError, lines
 from export.client import __main__ as command
 from export.client.rows import Client
+from tests.processes import environment
 
 
 class Shouter(Client):
@@ -203,12 +203,11 @@ def test_who_types_gets_an_answer_to_each_line(run, monkeypatch):
 @pytest.mark.parametrize("package", ["requests", "urllib3"])
 def test_an_interruption_of_the_imports_is_quiet(tmp_path, package, accident):
     (tmp_path / f"{package}.py").write_text(accident, encoding="utf-8")
-    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "export.client", "--model", "demo"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        env=environment(tmp_path),
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
