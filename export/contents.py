@@ -39,5 +39,9 @@ def meta_graph(folder: Path):
     """The graph that a server takes, as a protobuf."""
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-    graphs = SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    return next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
+    path = folder / "saved_model.pb"
+    graphs = SavedModel.FromString(path.read_bytes()).meta_graphs
+    served = [graph for graph in graphs if "serve" in graph.meta_info_def.tags]
+    if not served:  # as of an empty file, which is being copied
+        raise ValueError(f"{path} must have a graph with the tag serve. Received: {len(graphs)} graphs without it.")
+    return served[0]

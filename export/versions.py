@@ -27,7 +27,7 @@ class ExportError(RuntimeError):
 
 def name_of(to: Path) -> str:
     """The name of a model: that of the folder of its versions, or for WORKDIR/export that of the run."""
-    to = Path(os.path.abspath(to))
+    to = Path(os.path.realpath(to))  # a link has the name of what it leads to
     return to.parent.name if to.name == "export" and NAME.fullmatch(to.parent.name) else to.name
 
 

@@ -35,7 +35,7 @@ def _run(options):
         raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
     if (options.model / "saved_model.pb").exists():
         raise OSError(f"--model must be the folder of the versions. Received one of them: {options.model}")
-    folder = options.model.resolve()  # a link has the name and the labels of what it leads to
+    folder = options.model.resolve()  # a link that leads elsewhere later changes nothing
     name = options.name or name_of(folder)
     server = _server(folder, name, RequestLimits(timeout=options.timeout))
     listener = _listen(options.host, options.port)

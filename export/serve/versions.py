@@ -65,8 +65,8 @@ class Versions:
         while True:
             try:
                 await self.poll()
-            except OSError as error:  # the folder cannot be read; it may come back
-                self._complain(str(error))
+            except Exception as error:  # the folder cannot be read, which may pass; whatever it is, go on looking
+                self._complain(_in_one_line(error))
             await asyncio.sleep(POLL)
 
     async def poll(self):
@@ -155,16 +155,22 @@ class Versions:
         files = await asyncio.to_thread(_files, folder)  # before the loading: what comes later may repair it
         self._states[version] = State("LOADING")
         self._report(f"loading version {version}")
-        try:
-            loaded = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, folder)
-        except Exception as error:
-            message = " ".join(f"{type(error).__name__}: {error}".split())
+        loaded = await asyncio.get_running_loop().run_in_executor(self._thread, self._loaded_or_error, folder)
+        if isinstance(loaded, Exception):
+            message = _in_one_line(loaded)
             self._states[version] = State("END", message)
             self._broken[version] = files
             self._report(f"version {version} is broken: {message}")
             return None
         self._report(f"version {version} is available after {time.monotonic() - start:.1f} s")
         return loaded
+
+    def _loaded_or_error(self, folder):
+        """What serves the version in `folder`, or the error: asyncio never hands on a StopIteration that is raised."""
+        try:
+            return self._load(folder)
+        except Exception as error:
+            return error
 
     async def _unload(self, version):
         self._states[version] = State("UNLOADING")
@@ -180,6 +186,10 @@ class Versions:
         if message != self._complaint:  # not each second
             self._complaint = message
             self._report(message)
+
+
+def _in_one_line(error):
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _files(folder):

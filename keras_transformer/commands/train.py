@@ -48,9 +48,12 @@ def run(options) -> int:
     config = configure(options)
     if options.workdir is None and config.data.train != "demo":
         raise ConfigError(f"{WORKDIR} is for the built-in corpus; other text needs its own folder: --workdir FOLDER.")
+    from export import serving_files
     from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
+    if config.train.export:
+        serving_files.check(workdir / "export")  # what would refuse the export should not wait for the last step
     result = train(config, workdir, partial(deliver, workdir, config))
     return result.exit_code
 

@@ -16,7 +16,7 @@ from keras_transformer.commands.lines import (
     read_lines,
 )
 from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
-from keras_transformer.config import ConfigError
+from keras_transformer.config import MAX_BEAMS, ConfigError
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
 MAX_SEED = 2**62  # a line's seed is this and its number
@@ -32,7 +32,7 @@ def add_arguments(parser):
     parser.add_argument("--input", metavar="FILE", help="text, a sentence a line; standard input without it")
     parser.add_argument("--output", metavar="FILE", help="where the translations go; standard output without it")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--nbest", metavar="N", type=positive_integer, help="the N best and their scores, as JSON lines")
+    kind.add_argument("--nbest", metavar="N", type=_number, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
     kind.add_argument("--prefixes", metavar="FILE", help="how each translation begins, a line each; empty: as it likes")
     parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
@@ -43,6 +43,12 @@ def add_arguments(parser):
         type=positive_integer,
         help=f"lines that are sorted and translated together (1 at a terminal, else {BUFFER_LINES})",
     )
+
+
+def _number(text):
+    if (number := positive_integer(text)) > MAX_BEAMS:
+        raise argparse.ArgumentTypeError(f"must be an integer from 1 to {MAX_BEAMS}. Received: {text!r}")
+    return number
 
 
 def _seed(text):

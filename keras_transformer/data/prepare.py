@@ -145,9 +145,13 @@ class _Preparation:
         progress = Progress("Choosing the validation set", "pairs")
         pairs, folded = progress.count(self._train_pairs(Cleaning(self.data))), self.data.folded
         held_out = choose_held_out((folded(source) for source, _ in pairs), self.data.valid_pairs)
-        taken = [pair for pair in self._train_pairs(Cleaning(self.data)) if held_out.takes(folded(pair[0]))]
+        cleaning = Cleaning(self.data)
+        taken = [pair for pair in self._train_pairs(cleaning) if held_out.takes(folded(pair[0]))]
         if not taken:
-            raise DataError("`data.train` has too few different source sentences to hold some out. Give `data.valid`.")
+            raise DataError(
+                "`data.train` has too few different source sentences to hold some out. Give `data.valid`.\n"
+                + cleaning.summary("train")
+            )
         for path, lines in zip(paths, zip(*taken, strict=True), strict=True):
             write_text(path, "".join(f"{line}\n" for line in lines))
         write_json(record, {"key": key, "digests": held_out})

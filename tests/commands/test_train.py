@@ -98,6 +98,16 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     assert 'name: "renamed"' in models.read_text()
 
 
+def test_a_run_whose_export_would_be_refused_does_not_begin(tmp_path, capsys):
+    models = tmp_path / "renamed" / "export" / "serving" / "models.config"
+    models.parent.mkdir(parents=True)
+    models.write_text('model_config_list { config { name: "run" } }')
+    asked = options("--workdir", str(tmp_path / "renamed"), "--set", "train.export=true")
+    assert exit_code_of(train.run, asked) == 1
+    assert "must have the model that its folder names, renamed. Received: run" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "renamed") == ["export"]
+
+
 def test_what_only_looks_like_a_version_is_no_export_of_the_run(tmp_path):
     assert train._exported(tmp_path) is None
     (tmp_path / "export" / "007").mkdir(parents=True)

@@ -160,18 +160,18 @@ def test_what_is_no_seed_is_refused(finished_run, capsys, seed):
     assert f"must be an integer from 0 to 2^62 - 1. Received: '{seed}'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--nbest", "300"], "`num_hypotheses` must be an integer from 1 to 200"),
-        (["--sample", "1", "--temperature", "-1"], "`temperature` must be at least 0"),
-    ],
-)
-def test_what_cannot_be_asked_costs_no_output(finished_run, source, tmp_path, arguments, message, capsys):
+@pytest.mark.parametrize("number, message", [("0", "a positive integer"), ("201", "an integer from 1 to 200")])
+def test_what_is_no_number_of_hypotheses_is_refused(finished_run, capsys, number, message):
+    with pytest.raises(SystemExit):
+        run(finished_run, f"--nbest={number}")
+    assert f"--nbest: must be {message}. Received: '{number}'" in capsys.readouterr().err
+
+
+def test_what_cannot_be_asked_costs_no_output(finished_run, source, tmp_path, capsys):
     output = tmp_path / "out.txt"
     output.write_text("precious")
-    assert run(finished_run, "--input", source, "--output", output, *arguments) == 1
-    assert message in capsys.readouterr().err
+    assert run(finished_run, "--input", source, "--output", output, "--sample", "1", "--temperature", "-1") == 1
+    assert "`temperature` must be at least 0" in capsys.readouterr().err
     assert output.read_text() == "precious"
 
 

@@ -1,3 +1,4 @@
+import pytest
 import tensorflow as tf
 
 from export import contents
@@ -20,3 +21,9 @@ def test_the_contents_are_read_without_loading(tmp_path):
     assert set(contents.signatures(tmp_path)) == {"double"}
     operations = contents.operations(tmp_path)
     assert "AsString" in operations and operations == sorted(set(operations))
+
+
+def test_a_file_without_a_graph_is_refused(tmp_path):
+    (tmp_path / "saved_model.pb").touch()  # its copying has just begun
+    with pytest.raises(ValueError, match=r"saved_model.pb must have a graph with the tag serve. Received: 0 graphs"):
+        contents.operations(tmp_path)

@@ -180,6 +180,14 @@ def test_the_name_is_that_of_the_folder_however_it_is_written(tmp_path, monkeypa
     assert {serving_files.model_name(path) for path in (tmp_path / "demo", ".", "1/..", "../demo/")} == {"demo"}
 
 
+def test_a_link_has_the_name_of_what_it_leads_to(tmp_path):
+    export(tmp_path / "a" / "export", 1)
+    for link, target in (("b", "a"), ("c", "a/export")):
+        (tmp_path / link).symlink_to(tmp_path / target)
+    for to in (tmp_path / "b" / "export", tmp_path / "c"):
+        assert serving_files.model_name(to) == "a" and serving_files.labels(to) == {"stable": 1}
+
+
 def test_an_export_inside_of_a_run_is_named_after_the_run(tmp_path):
     assert serving_files.model_name(tmp_path / "a" / "export") == "a"
     assert serving_files.model_name(tmp_path / "my run" / "export") == "export"  # that no server could have

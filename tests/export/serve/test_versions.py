@@ -4,6 +4,7 @@ import weakref
 import pytest
 
 from export.serve import RequestError
+from export.serve import versions as module
 from export.serve.versions import State, Versions
 
 
@@ -23,6 +24,8 @@ def load(path):
     text = (path / "model").read_text()
     if text == "broken":
         raise ValueError("is\nbroken")
+    if text == "empty":
+        return next(iter(()))
     return text
 
 
@@ -135,6 +138,37 @@ def test_a_broken_version_is_survived_and_reported(versions, folder):
     assert versions.states() == [(2, State("END", "ValueError: is broken")), (1, State("AVAILABLE"))]
     poll(versions)
     assert sum("is broken" in line for line in versions.said) == 1  # it was not tried again
+
+
+def test_any_error_of_a_version_ends(versions, folder):
+    write(folder, 1, "empty")
+    poll(versions)
+    assert versions.states() == [(1, State("END", "StopIteration:"))]
+    write(folder, 2, "two")
+    poll(versions)
+    assert served(versions) == "two"
+
+
+def test_whatever_happens_the_folder_is_looked_at_again(versions, folder, monkeypatch):
+    looked, look = [], versions._look
+
+    def fail_once():
+        looked.append(0)
+        if len(looked) == 1:
+            raise RuntimeError("a\nbug")
+        return look()
+
+    async def watch():
+        watching = asyncio.create_task(versions.watch())
+        while not versions._loaded:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    monkeypatch.setattr(versions, "_look", fail_once)
+    monkeypatch.setattr(module, "POLL", 0.01)
+    write(folder, 1, "one")
+    asyncio.run(asyncio.wait_for(watch(), 10))
+    assert versions.said[0] == "RuntimeError: a bug" and served(versions) == "one"
 
 
 def test_a_broken_version_that_is_repaired_is_loaded(versions, folder):
