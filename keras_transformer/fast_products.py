@@ -46,7 +46,7 @@ def search_products(model, loop, few=False, panels=None):
     Args:
         loop: what runs it, as for `model.start_cache`.
         few: whether the loop has few rows; for a graph alone, since XLA's products choose by themselves.
-        panels: the model's `KeptPanels`; None: XLA's panels are cut for this loop alone.
+        panels: the model's `KeptPanels`; None: XLA's panels are cut for this loop alone. On a GPU there are none.
     """
     kind_for(loop)  # refuses an unknown one
     vocabulary = model.output_embedding

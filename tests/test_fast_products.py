@@ -55,17 +55,23 @@ def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
 
 def test_a_gpu_multiplies_by_whole_kernels(monkeypatch):
     model = small_model(d_ff=131)
-    cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop="xla")
-    logits, made = [], []
-    for on_gpu in False, True:
+    logits = {False: [], True: []}
+    for on_gpu, found in logits.items():
         monkeypatch.setattr(fast_products, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
-        made.append(search_products(model, "xla"))
+        cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop="xla")
         step = tf.function(search_step(model, "xla"), jit_compile=True, autograph=False)
-        logits.append(step(tf.constant([[BOS] * W]), 0, cache)[0])
-    np.testing.assert_allclose(*logits, atol=1e-5)
+        for index in range(3):  # at the first step every query sees one key alone
+            after, cache = step(tf.constant([[BOS + index, *range(4, 3 + W)]]), index, cache)
+            found.append(after)
+    np.testing.assert_allclose(logits[True], logits[False], atol=1e-5)
     of_attention = [block.self_attention for block in model.decoder]
     together = {layer for itself in of_attention for layer in (itself.query, itself.key, itself.value)}
-    assert len(made[0]) > len(together) and made[1].keys() == together
+    products = search_products(model, "xla")
+    assert products.keys() == together
+    of_first = tf.function(lambda rows: [products[layer](rows) for layer in list(products)[:3]])
+    graph = of_first.get_concrete_function(tf.ones((W, SMALL["d_model"]))).graph
+    kernels = {op.inputs[1].ref(): op.inputs[1].shape for op in graph.get_operations() if op.type == "MatMul"}
+    assert list(kernels.values()) == [(SMALL["d_model"], 3 * SMALL["d_model"])]  # the same for all three
 
 
 @pytest.mark.parametrize("d_ff, large", [(131, "networks"), (8, "vocabulary")])

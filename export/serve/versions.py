@@ -135,7 +135,7 @@ class Versions:
         try:
             return newest, self._read_labels()
         except (OSError, ValueError) as error:
-            self._complain(" ".join(str(error).split()))
+            self._complain(_in_one_line(error))
             return newest, self._labels
 
     def _is_sound(self, version):

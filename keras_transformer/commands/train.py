@@ -52,17 +52,30 @@ def run(options) -> int:
     from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
-    if config.train.export:
+    if config.train.export and _has_more_to_do(workdir, config):
         serving_files.check(workdir / "export")  # what would refuse the export should not wait for the last step
     result = train(config, workdir, partial(deliver, workdir, config))
     return result.exit_code
 
 
+def _has_more_to_do(workdir, config):
+    """Whether the run still has to train, or to export its model."""
+    from keras_transformer.files import read_json
+
+    return read_json(workdir / "model.json").get("step", 0) < config.train.steps or _exported(workdir) is None
+
+
 def deliver(workdir, config):
     """Exports the finished model as a SavedModel, and shows how it translates a few sentences and what to try next."""
+    from export import serving_files
+
     say(f"\nThe finished model is {workdir}/model.keras.")
     if config.train.export:
-        path = _exported(workdir) or _export(workdir)
+        path = _exported(workdir)
+        if path is None:
+            path = _export(workdir)
+        else:  # the process that has published it may have been killed right after
+            serving_files.complete(path.parent, path)
         say(f"As a SavedModel for TF Serving, strings in and strings out: {path}")
     say("\nWhat to try next:")
     for command, comment in hints(workdir, config):
@@ -87,19 +100,13 @@ def hints(workdir, config):
 
 
 def _exported(workdir):
-    """The newest version, if it is one of the finished model, with what belongs beside it."""
-    from export import serving_files
+    """The newest version, if it is one of the finished model."""
     from export.versions import versions
 
-    to = workdir / "export"
-    published = versions(to) if to.is_dir() else []
-    if not published:
-        return None
-    path = to / str(published[-1])
-    if path.stat().st_mtime < (workdir / "model.keras").stat().st_mtime:
-        return None
-    serving_files.complete(to, path)  # the process that has published it may have been killed right after
-    return path
+    to, model = workdir / "export", workdir / "model.keras"
+    published = versions(to) if to.is_dir() and model.exists() else []
+    path = to / str(published[-1]) if published else None
+    return path if path and path.stat().st_mtime >= model.stat().st_mtime else None
 
 
 def _export(workdir):

@@ -32,7 +32,7 @@ def add_arguments(parser):
     parser.add_argument("--input", metavar="FILE", help="text, a sentence a line; standard input without it")
     parser.add_argument("--output", metavar="FILE", help="where the translations go; standard output without it")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--nbest", metavar="N", type=_number, help="the N best and their scores, as JSON lines")
+    kind.add_argument("--nbest", metavar="N", type=_nbest, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
     kind.add_argument("--prefixes", metavar="FILE", help="how each translation begins, a line each; empty: as it likes")
     parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
@@ -45,9 +45,9 @@ def add_arguments(parser):
     )
 
 
-def _number(text):
+def _nbest(text):
     if (number := positive_integer(text)) > MAX_BEAMS:
-        raise argparse.ArgumentTypeError(f"must be an integer from 1 to {MAX_BEAMS}. Received: {text!r}")
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_BEAMS}. Received: {text!r}")
     return number
 
 

@@ -91,12 +91,16 @@ def gpu_products(layers):
     """The products for XLA on a GPU, of layers that multiply the same rows. -> {layer: Product}
 
     XLA makes products of the same rows by one kernel there, which it puts together in every step; here that is done
-    before the loop. So panels would be no panels, and cutting and joining them would only cost time.
+    before the loop. So panels would be no panels, and a layer that is alone with its rows multiplies plainly.
     """
     if len(layers) == 1:
         return {}
     of_all = plain_product(_side_by_side(layers), _are_transposed(layers))
-    return {layer: lambda rows, own=slice(*own): of_all(rows)[:, own] for layer, own in _columns(layers)[0].items()}
+
+    def product_of(begin, end):
+        return lambda rows: of_all(rows)[:, begin:end]
+
+    return {layer: product_of(*columns) for layer, columns in _columns(layers)[0].items()}
 
 
 def xla_panels(layers):

@@ -93,6 +93,10 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     models = renamed / models.relative_to(workdir)
     train.deliver(renamed, config.replace(train={"export": True}))  # they are newer than the version
     assert models.read_text() == "# mine"
+    if_done, if_extended = (config.replace(train={"export": True, "steps": n}) for n in (14, 15))
+    models.write_text('model_config_list { config { name: "run" } }')
+    assert not train._has_more_to_do(renamed, if_done) and train._has_more_to_do(renamed, if_extended)
+    models.write_text("# mine")
     os.utime(models, (0, 0))  # as if killed before it was renewed for the version
     train.deliver(renamed, config.replace(train={"export": True}))
     assert 'name: "renamed"' in models.read_text()

@@ -1,5 +1,7 @@
 """Keras's Adam and Muon, with Adam's update in one operation; and which weight has which update."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -64,6 +66,30 @@ def test_the_weights_of_an_update_share_the_powers_of_beta(name):
     assert many == 2 * (4 if name == "adam" else 2) and few == 2  # Muon leaves two to Adam
     for a, b in zip(weights, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_another_optimizer_makes_powers_of_its_own():
+    other, found = make_optimizer("adam", 0.1), []
+    other.iterations.assign(100)
+    for context in contextlib.nullcontext(), one_update(other):
+        weight = keras.Variable(np.ones(3), dtype="float32", name="bias")
+        optimizer = make_optimizer("adam", 0.1)
+        optimizer.build([weight])
+        with context:
+            optimizer.update_step(tf.ones(3), weight, tf.constant(RATE))
+        found.append(weight.numpy())
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_gradients_may_be_accumulated_by_keras(name):
+    made = {"adam": (FusedAdam, ADAM), "muon": (Muon, MUON)}[name]
+    layer = keras.layers.Dense(2)
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model.compile(made[0](0.1, gradient_accumulation_steps=2, **made[1]), "mse", jit_compile=False)
+    before = layer.kernel.numpy()
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), batch_size=2, verbose=0)
+    assert model.optimizer.iterations.numpy() == 1 and not np.allclose(layer.kernel.numpy(), before)
 
 
 def test_muon_leaves_vectors_and_embeddings_to_adam():

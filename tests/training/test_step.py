@@ -73,6 +73,17 @@ def test_replicas_make_the_same_update_of_muon():
         np.testing.assert_array_equal(first, second, err_msg=variable.path)
 
 
+def test_the_weights_of_a_step_share_the_powers_of_beta():
+    batches = random_batches(1)
+    _, _, trainee = run(batches, **EXACT)
+    step = tf.function(lambda batch: trainee.distribute_strategy.run(trainee.train_step, args=(batch,)))
+    graph = step.get_concrete_function(batches[0]).graph.as_graph_def()
+    functions = [[node.op for node in function.node_def] for function in graph.library.function]
+    [update] = [operations for operations in functions if "ResourceApplyAdam" in operations]
+    assert update.count("ResourceApplyAdam") == len(trainee.transformer.trainable_variables)
+    assert update.count("Pow") == 2 + 1  # and the schedule's
+
+
 def test_a_token_less_would_be_seen(one_large_batch):
     batches = random_batches(4)
     batches[0].weights[np.nonzero(batches[0].weights)[0][0], 0] = 0.0

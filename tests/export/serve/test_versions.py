@@ -140,7 +140,7 @@ def test_a_broken_version_is_survived_and_reported(versions, folder):
     assert sum("is broken" in line for line in versions.said) == 1  # it was not tried again
 
 
-def test_any_error_of_a_version_ends(versions, folder):
+def test_whatever_is_raised_while_a_version_is_loaded_breaks_it_alone(versions, folder):
     write(folder, 1, "empty")
     poll(versions)
     assert versions.states() == [(1, State("END", "StopIteration:"))]
