@@ -17,7 +17,7 @@ import tensorflow as tf
 
 ADAM = dict(beta_1=0.9, beta_2=0.98, epsilon=1e-9)  # Section 5.3
 
-_shared = contextvars.ContextVar("shared", default=types.MappingProxyType({}))  # {optimizer: beta^t of its update}
+_shared_powers = contextvars.ContextVar("shared_powers", default=types.MappingProxyType({}))  # by optimizer
 
 
 def make_optimizer(name, schedule):
@@ -40,13 +40,13 @@ def make_optimizer(name, schedule):
 def one_update(optimizer):
     """A context in which all weights share beta^t. Outside of it each weight makes its own by four small operations.
 
-    On a GPU 724 of the 1,200 kernels of an update were these (docs/log.md).
+    On a GPU 724 of about 1,200 kernels of an update were these (docs/log.md).
     """
-    token = _shared.set({optimizer: _powers(optimizer)})
+    token = _shared_powers.set({optimizer: _powers(optimizer)})
     try:
         yield
     finally:
-        _shared.reset(token)
+        _shared_powers.reset(token)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -90,7 +90,7 @@ def _powers(optimizer):
 
 
 def _apply_adam(optimizer, variable, momentum, velocity, gradient, learning_rate):
-    (beta_1, beta_2), (power_1, power_2) = optimizer._betas, _shared.get().get(optimizer) or _powers(optimizer)
+    (beta_1, beta_2), (power_1, power_2) = optimizer._betas, _shared_powers.get().get(optimizer) or _powers(optimizer)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=momentum.value.handle,
