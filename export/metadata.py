@@ -1,4 +1,4 @@
-"""Writes assets.extra/metadata.json: what a version is, for those who find it on a server.
+"""assets.extra/metadata.json: what a version is, for those who find it on a server.
 
 It does not say when or where it was made: two exports of one run have the same metadata, and files of a corpus are
 named without their folders.
@@ -10,9 +10,10 @@ from pathlib import Path
 
 from export.contents import operations, signatures
 
+PATH = Path("assets.extra", "metadata.json")  # below the folder of a version
 FORMAT = 1  # of metadata.json
-# Sections of a configuration, and their fields that name files or folders.
-PLACES = {"data": {"train", "valid", "test"}, "train": {"start_from"}}
+# Sections of a configuration, and their fields that hold paths.
+FIELDS_WITH_PATHS = {"data": {"train", "valid", "test"}, "train": {"start_from"}}
 NO_LANGUAGE = {"txt", "src", "tgt", "trg", "ref", "raw", "tok", "bpe"}  # suffixes of text files that name no language
 
 
@@ -24,14 +25,14 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
     from keras_transformer.files import read_json, write_json
 
     config, tokenizers = json.loads((workdir / "config.json").read_text(encoding="utf-8")), translator.tokenizers
-    path = folder / "assets.extra" / "metadata.json"
+    path = folder / PATH
     path.parent.mkdir(exist_ok=True)
     metadata = {
         "format": FORMAT,
         "languages": languages(config["data"]),
         "tensorflow": tf.__version__,
         "tensorflow_text": tensorflow_text.__version__,
-        "signatures": {name: _without_places(served) for name, served in signatures(folder).items()},
+        "signatures": {name: _dtypes_and_shapes(served) for name, served in signatures(folder).items()},
         "operations": operations(folder),
         "limits": limits,
         "decode": translator.decode.to_dict(),
@@ -43,7 +44,14 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
     write_json(path, metadata)
 
 
-def _without_places(served):
+def read(folder: Path) -> dict:
+    """The metadata of the version in `folder`; an empty object where it has none."""
+    from keras_transformer.files import read_json
+
+    return read_json(folder / PATH)
+
+
+def _dtypes_and_shapes(served):
     """{"inputs": {name: {"dtype", "shape"}}, "outputs": the same}, without the names that the graph has for them."""
     return {
         side: {name: {"dtype": tensor["dtype"], "shape": tensor["shape"]} for name, tensor in tensors.items()}
@@ -53,16 +61,17 @@ def _without_places(served):
 
 def without_folders(config):
     """A configuration whose files and runs are named without the folders that they lie in."""
-    return {
-        section: {key: _names(value) if key in PLACES.get(section, ()) else value for key, value in fields.items()}
-        for section, fields in config.items()
-    }
+    return {section: _without_folders(fields, FIELDS_WITH_PATHS.get(section, ())) for section, fields in config.items()}
 
 
-def _names(places):
-    if isinstance(places, list | tuple):
-        return [_names(each) for each in places]
-    return places if places is None or places.startswith("tfds:") else os.path.basename(places)
+def _without_folders(fields, with_paths):
+    return {key: _base_names(value) if key in with_paths else value for key, value in fields.items()}
+
+
+def _base_names(paths):
+    if isinstance(paths, list | tuple):
+        return [_base_names(path) for path in paths]
+    return paths if paths is None or paths.startswith("tfds:") else os.path.basename(paths)
 
 
 def languages(data: dict) -> dict | None:

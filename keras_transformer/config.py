@@ -248,7 +248,7 @@ class TrainConfig(_Section):
     deterministic: bool = False  # on a GPU, add up in the same order every time, as a CPU does
     checkpoint_steps: int | None = None  # write a checkpoint every so many updates
     checkpoint_minutes: float | None = 10.0  # and every so many minutes; Section 6.1
-    keep_checkpoints: int = 5  # how many of the newest are kept for averaging, besides the best by BLEU
+    keep_checkpoints: int = 5  # how many of the newest are kept for averaging, besides the best of the validations
     average_checkpoints: int = 5  # how many of the newest the final model averages, Section 6.1: base 5, big 20
     valid_steps: int | None = None  # validation loss and BLEU every so many updates; None: ten times a run
     valid_sentences: int = 500  # at most so many sentences are translated for the validation BLEU
@@ -266,6 +266,7 @@ class TrainConfig(_Section):
             value = getattr(self, name)
             self.require(value is None or 0 < value < math.inf, name, "positive and finite")
         self.require(self.seed < 2**32, "seed", "less than 2^32")
+        self.require(self.start_from != "", "start_from", "the folder of a run")
         self.require(self.patience is None or self.valid_sentences > 0, "valid_sentences", "positive with `patience`")
         self.require(self.ema_decay is None or 0 < self.ema_decay < 1, "ema_decay", "between 0 and 1")
         self.require(

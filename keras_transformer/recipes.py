@@ -66,7 +66,7 @@ def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     found = dict(values)
     if isinstance(data := values.get("data"), Mapping):
         found["data"] = {**data, **{name: locate(data[name], folder) for name in CORPORA if name in data}}
-    if isinstance(train := values.get("train"), Mapping) and isinstance(run := train.get("start_from"), str):
+    if isinstance(train := values.get("train"), Mapping) and (run := train.get("start_from")) and isinstance(run, str):
         found["train"] = {**train, "start_from": str(folder / os.path.expanduser(run))}
     return found
 

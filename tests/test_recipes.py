@@ -91,6 +91,8 @@ def test_the_run_to_begin_with_is_located_too(write, tmp_path):
     assert load_recipe(recipe).train.start_from == f"{tmp_path}/runs/a"
     assert load_recipe(recipe, ["train.start_from=b"]).train.start_from == str(Path.cwd() / "b")
     assert load_recipe(recipe, ["train.start_from=none"]).train.start_from is None
+    with pytest.raises(ConfigError, match="start_from.*the folder of a run"):
+        load_recipe(recipe, ["train.start_from="])
     assert load_recipe(recipe, ["train.start_from=demo"]).train.start_from == str(Path.cwd() / "demo")
 
 

@@ -5,7 +5,7 @@ import shlex
 from functools import partial
 from pathlib import Path
 
-from keras_transformer.commands.options import WORKDIR, add_workdir
+from keras_transformer.commands.options import WORKDIR, add_file, add_workdir
 from keras_transformer.config import ConfigError
 from keras_transformer.recipes import parse_overrides, read_recipe, resolve
 from keras_transformer.screen import say
@@ -22,7 +22,7 @@ SIGINT (Ctrl-C), 143 by SIGTERM; an interrupted run has saved its state."""
 def add_arguments(parser):
     """The three options of training."""
     parser.epilog, parser.formatter_class = HELP, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--recipe", metavar="FILE", help="TOML file of what differs from a preset")
+    add_file(parser, "--recipe", "TOML file of what differs from a preset")
     add_workdir(parser, "folder of the run", default=None)
     parser.add_argument(
         "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one value; may be repeated"
@@ -48,21 +48,18 @@ def run(options) -> int:
     config = configure(options)
     if options.workdir is None and config.data.train != "demo":
         raise ConfigError(f"{WORKDIR} is for the built-in corpus; other text needs its own folder: --workdir FOLDER.")
-    from export import serving_files
     from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
-    if config.train.export and _has_more_to_do(workdir, config):
-        serving_files.check(workdir / "export")  # what would refuse the export should not wait for the last step
-    result = train(config, workdir, partial(deliver, workdir, config))
-    return result.exit_code
+    return train(config, workdir, partial(deliver, workdir, config), partial(check, workdir, config)).exit_code
 
 
-def _has_more_to_do(workdir, config):
-    """Whether the run still has to train, or to export its model."""
-    from keras_transformer.files import read_json
+def check(workdir, config):
+    """Refuses to train where the export would be refused: that should not wait for the last step."""
+    from export import serving_files
 
-    return read_json(workdir / "model.json").get("step", 0) < config.train.steps or _exported(workdir) is None
+    if config.train.export:
+        serving_files.check(workdir / "export")
 
 
 def deliver(workdir, config):
@@ -101,12 +98,14 @@ def hints(workdir, config):
 
 def _exported(workdir):
     """The newest version, if it is one of the finished model."""
+    from export import metadata
     from export.versions import versions
+    from keras_transformer.files import read_json
 
-    to, model = workdir / "export", workdir / "model.keras"
-    published = versions(to) if to.is_dir() and model.exists() else []
+    to, model = workdir / "export", read_json(workdir / "model.json")
+    published = versions(to) if to.is_dir() and model else []
     path = to / str(published[-1]) if published else None
-    return path if path and path.stat().st_mtime >= model.stat().st_mtime else None
+    return path if path and metadata.read(path).get("model") == model else None
 
 
 def _export(workdir):

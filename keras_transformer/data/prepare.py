@@ -32,6 +32,8 @@ from keras_transformer.files import read_json, write_json, write_text
 from keras_transformer.progress import Progress
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
 
+DATA_FILES = tuple(f"data/{name}" for name in ("tokenizer.json", "files.json"))  # that would be written over
+DATA_FILES += tuple(f"data/held_out.{end}" for end in ("json", "source", "target"))
 # The fields of `DataConfig` that each product depends on, besides the text.
 CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
 TOKENIZER = (
@@ -69,7 +71,7 @@ def prepare(
         raise ConfigError("`data.train` must be the text to train on. Received: None.")
     folder = Path(folder)
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    with open(folder / "data" / "lock", "w") as lock:
+    with open(folder / "data" / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _Preparation(data, folder, say, begun, given).run()
 

@@ -43,18 +43,16 @@ class Logging(RunCallback):
     def __init__(self, start, journal, every):
         super().__init__(start)
         self.journal, self.every = journal, every
-        self.skipped_in_a_row = 0
 
     def after_step(self, step, logs):
-        self.skipped_in_a_row = self.skipped_in_a_row + 1 if logs["skipped"] else 0
-        if self.skipped_in_a_row == MAX_SKIPPED:
+        made = self.model.optimizer.iterations.numpy() - 1  # the rate of the update that was made, not of the next
+        rate = float(self.model.schedule(max(made, 0)))
+        self.journal.add(step, logs, rate)
+        if self.journal.skipped_in_a_row >= MAX_SKIPPED:
             raise DivergedError(
                 f"The gradient has not been finite for {MAX_SKIPPED} steps, so nothing was learned. Give another "
                 "--workdir and a lower train.learning_rate_scale, more train.warmup_steps or train.clip_norm."
             )
-        made = self.model.optimizer.iterations.numpy() - 1  # the rate of the update that was made, not of the next
-        rate = float(self.model.schedule(max(made, 0)))
-        self.journal.add(step, logs, rate)
         if step % self.every == 0 or step == self.journal.total_steps:
             self.journal.write_train(step, rate, float(logs["gradient_norm"]))
 
@@ -70,15 +68,22 @@ class Validation(RunCallback):
         super().__init__(start)
         self.judge, self.journal, self.every, self.patience = judge, journal, every, patience
         self.agree = agree
-        self.best = {"bleu": None, "perplexity": None, "step": None, "without_progress": 0}
+        self.best = self._taken_over(state)
         self.is_best_now = False
-        if state and state["judged_on"] == judge.judged_on:
-            self.best = state["best"]
-        elif state:
-            if self._ends_patience(state["best"]):  # it has stopped, and goes on with more patience only
-                self.best = {**self.best, "without_progress": state["best"]["without_progress"]}
-                return
-            journal.say("Validation has other sentences or another search: best BLEU and `train.patience` begin anew.")
+
+    def _taken_over(self, state):
+        """The best validation so far, where a run goes on from a checkpoint's `state`."""
+        none_yet = {"bleu": None, "perplexity": None, "step": None, "without_progress": 0}
+        if not state:
+            return none_yet
+        if state["judged_on"] == self.judge.judged_on:
+            return state["best"]
+        if self._ends_patience(state["best"]):  # it has stopped, and goes on with more patience only
+            return {**none_yet, "without_progress": state["best"]["without_progress"]}
+        self.journal.say(
+            "Validation has another set or another search: the best so far and `train.patience` begin anew."
+        )
+        return none_yet
 
     def state(self):
         return {"best": self.best, "judged_on": self.judge.judged_on}

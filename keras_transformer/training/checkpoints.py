@@ -1,8 +1,8 @@
 """Checkpoints: one file each, complete or absent.
 
     checkpoints/step-00000400.npz       regular: by steps or minutes, the newest so many are kept and averaged
-    checkpoints/best.npz                the best validation BLEU so far
-    checkpoints/interrupted.npz         where a signal stopped the run; it never takes part in an average
+    checkpoints/best.npz                the best validation so far, by BLEU or by perplexity
+    checkpoints/interrupted.npz         where a signal or `train.patience` stopped the run; no average has it
 
 A run goes on from the newest of them. A file holds every variable of the run by name (weights, optimizer, moving
 average, dropout seeds) and the state of the callbacks as JSON. It is written aside, flushed to the disk and then
@@ -32,6 +32,10 @@ DAMAGED = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, 
 
 class CheckpointError(RuntimeError):
     """A checkpoint that could not be written or used."""
+
+
+class DamagedError(ValueError):
+    """A file that is no checkpoint, or is not whole."""
 
 
 class Restored(NamedTuple):
@@ -102,10 +106,8 @@ class Checkpoints:
         paths = sorted(self.all(), key=_step, reverse=True)
         for path in paths:
             try:
-                restored = read_arrays(path)
-            except DAMAGED as error:
-                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset
-                    raise CheckpointError(f"Cannot read the checkpoint {path}: {error.strerror}.") from error
+                restored = _read(path)
+            except DamagedError as error:
                 say(f"{path} is damaged ({error}); trying another one.")
                 continue
             _assign(named_variables(trainee), restored)
@@ -149,6 +151,16 @@ def read_arrays(path):
     return Restored(Path(path), arrays, record["state"])
 
 
+def _read(path):
+    """`read_arrays`, which tells a damaged file from one that cannot be read now and may be whole."""
+    try:
+        return read_arrays(path)
+    except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset
+            raise CheckpointError(f"Cannot read the checkpoint {path}: {error.strerror}.") from error
+        raise DamagedError(str(error)) from error
+
+
 def _record(archive):
     return json.loads(_array(archive, STATE).tobytes())
 
@@ -174,13 +186,13 @@ def _array(archive, name):
 
 
 def whole(paths, say=print):
-    """The paths whose checkpoints load; the others are reported."""
+    """The paths whose checkpoints load; the damaged ones are reported."""
     found = []
     for path in paths:
         try:
-            read_arrays(path)
+            _read(path)
             found.append(path)
-        except DAMAGED as error:
+        except DamagedError as error:
             say(f"{path} is damaged ({error}) and left out.")
     return found
 

@@ -25,9 +25,9 @@ def candidates(run):
     if run.trainee.ema:
         found["moving average"] = run.trainee.judged_weights()
     found["last"] = {v.path: v.numpy() for v in variables}
-    best = [run.checkpoints.best_path] if run.checkpoints.best_path.exists() else []
-    if best := whole(best, run.say):
-        found["best"] = average_weights(best, "average" if run.trainee.ema else "model")
+    best = run.checkpoints.best_path
+    if best.exists() and whole([best], run.say):
+        found["best"] = average_weights([best], "average" if run.trainee.ema else "model")
     return found
 
 
@@ -47,6 +47,7 @@ def finish(run, step):
     metadata = {
         "weights": winner,
         "step": step,
+        "patience": run.config.train.patience if step < run.config.train.steps else None,  # that has ended the run
         "judged_on": run.judged_on,
         "parameters": model.count_params(),
         "validation": scores,

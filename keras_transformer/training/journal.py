@@ -6,6 +6,7 @@ only in the fields of time: `seconds`, which go on from the last record that is 
 """
 
 import contextlib
+import functools
 import importlib.util
 import json
 import math
@@ -13,7 +14,7 @@ import time
 
 import tensorflow as tf
 
-from keras_transformer.files import write_text
+from keras_transformer.files import sync, write_text
 from keras_transformer.progress import StatusLine
 from keras_transformer.screen import reason, say, warn
 
@@ -30,18 +31,23 @@ class Journal:
     def __init__(self, workdir, total_steps, *, enabled=True):
         self.path, self.total_steps, self.enabled = workdir / "log.jsonl", total_steps, enabled
         self.sums = dict.fromkeys(("loss", "nll", "tokens", "steps", "skipped"), 0.0)
-        self.num_skipped = 0
-        self._tensorboard = _tensorboard(workdir / "tensorboard") if enabled else None
+        self.num_skipped = self.skipped_in_a_row = 0
         self._progress = TrainingProgress(total_steps) if enabled else None
         self._started = time.monotonic()
         self.begin()
 
+    @functools.cached_property
+    def _tensorboard(self):
+        self.clear_line()  # for a warning
+        return _tensorboard(self.path.parent / "tensorboard")
+
     def state(self):
-        return {"sums": self.sums, "num_skipped": self.num_skipped}
+        return {"sums": self.sums, "num_skipped": self.num_skipped, "skipped_in_a_row": self.skipped_in_a_row}
 
     def restore(self, state, step):
         """Goes on from the records of a run that stood at `step`."""
         self.sums, self.num_skipped = dict(state["sums"]), state["num_skipped"]
+        self.skipped_in_a_row = state.get("skipped_in_a_row", 0)  # older checkpoints have none
         if self.enabled:
             kept = [record for record in read_log(self.path) if record["step"] <= step]
             rewrite_log(self.path, kept)
@@ -55,6 +61,7 @@ class Journal:
         """Adds what one step gave: sums over its tokens."""
         skipped = int(logs["skipped"])
         self.num_skipped += skipped
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
         self.sums["steps"] += 1
         self.sums["skipped"] += skipped
         self._window_tokens += float(logs["tokens"])
@@ -85,16 +92,19 @@ class Journal:
             "tokens_per_second": round(self._speed(), 1),
         }
         self.sums = dict.fromkeys(self.sums, 0.0)
-        self.begin()
         self.write(record)
+        self.begin()
 
     def write(self, record):
         """Appends one record, and the seconds that the run has taken, to the log and to TensorBoard."""
         if not self.enabled:
             return
         record = {**record, "seconds": round(self._seconds(), 3)}
+        is_new = not self.path.exists()
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+        for path in [self.path, self.path.parent][: 1 + is_new]:  # no checkpoint may survive a power cut without them
+            sync(path)
         if self._tensorboard is not None:
             self._show_in_tensorboard(record)
 
@@ -106,7 +116,7 @@ class Journal:
                         tf.summary.scalar(f"{record['kind']}/{name}", value)
         except tf.errors.OpError as error:
             self._tensorboard = None
-            self._progress.line.clear()
+            self.clear_line()
             warn(f"TensorBoard gets no more records: {reason(error.message)}")
 
     @contextlib.contextmanager
@@ -118,8 +128,13 @@ class Journal:
 
     def say(self, text):
         if self.enabled:
-            self._progress.line.clear()
+            self.clear_line()
             say(text)
+
+    def clear_line(self):
+        """Removes the progress line from a terminal."""
+        if self.enabled:
+            self._progress.line.clear()
 
     def _seconds(self):
         return time.monotonic() - self._started

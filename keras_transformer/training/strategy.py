@@ -19,12 +19,22 @@ def make_strategy(name):
     if name == "multi_worker":  # before anything looks at the devices
         addresses = _addresses(os.environ.get("TF_CONFIG"))
         warn(f"Waiting until all workers are there: {', '.join(addresses)}")
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return _multi_worker()
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.get_strategy()  # the default: everything on the first GPU, or on the CPU
+
+
+def _multi_worker():
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.UnknownError as error:  # of its gRPC server
+        raise OSError(
+            "A worker must be able to listen at its own address in TF_CONFIG; another process may have it, such as the "
+            f"same command started twice. Received: {reason(error.message)}, TF_CONFIG={os.environ['TF_CONFIG']}"
+        ) from error
 
 
 def _addresses(text):

@@ -1,5 +1,6 @@
 """One training run from a configuration to a finished model: what is made, in which order, and what resumes it."""
 
+import hashlib
 import signal
 import time
 from functools import partial
@@ -43,32 +44,51 @@ class Result(NamedTuple):
 
 
 class Run:
-    """The parts of one run."""
+    """The parts of one run.
 
-    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy):
+    Args:
+        config, workdir, strategy: what is trained, where and on what.
+        check: called by the chief before a run begins, or goes on that is not finished; its error ends the run.
+        deliver: called by the chief once the finished model is there.
+    """
+
+    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy, check=None, deliver=None):
         self.config, self.workdir, self.strategy = config, workdir, strategy
+        self.check, self.deliver = check or _nothing, deliver or _nothing
         multiply_in_float32()
         if config.train.deterministic:
             add_in_order()
         keras.utils.set_random_seed(config.train.seed)  # now: later it would destroy tensorflow-text's tokenizers
-        self.is_chief = strategies.is_chief(self.strategy)
-        self.say = say if self.is_chief else _silent
-        self.say(f"device: {strategies.describe(self.strategy)}")
-        if self.is_chief:
-            workdir.lock()
-            self.changes = workdir.claim(config)
-        begun, start_from = workdir.has_begun, config.train.start_from
-        self.origin = load_origin(start_from, config) if start_from and not begun else None
-        given = self.origin.tokenizers if self.origin else Tokenizers.load(workdir.path) if start_from else None
-        self.data = prepare(config.data, workdir.path, say=self.say, begun=begun, given=given)
+        self.is_chief = strategies.is_chief(strategy)
+        self.say = say if self.is_chief else _nothing
+        self.say(f"device: {strategies.describe(strategy)}")
+        self.changes = self._claim()
+        self.origin, self.data = self._prepare()
         self.plan = self._plan(self.data.train, shuffle=True)
         self.say(self.plan.describe())
-        with self.strategy.scope():
+        with strategy.scope():
             transformer = new_transformer(config, self.data.tokenizers, dtype=config.train.precision)
             self.trainee = Trainee(transformer, config.train)
         self.judge = self._judge()
         self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
-        self.has_checkpoints = True
+
+    def _claim(self):
+        """The chief takes the workdir. -> what has changed in the configuration"""
+        changes = []
+        if self.is_chief:
+            if not self.workdir.has_begun:
+                self.check()  # before anything is written
+            self.workdir.lock()
+            changes = self.workdir.claim(self.config)
+        strategies.barrier(self.strategy)  # no worker may write where the chief is refused
+        return changes
+
+    def _prepare(self):
+        """-> the run that this one starts from, or None; the text"""
+        begun, start_from = self.workdir.has_begun, self.config.train.start_from
+        origin = load_origin(start_from, self.config) if start_from and not begun else None
+        given = origin.tokenizers if origin else Tokenizers.load(self.workdir.path) if start_from else None
+        return origin, prepare(self.config.data, self.workdir.path, say=self.say, begun=begun, given=given)
 
     def _plan(self, corpus, shuffle):
         train = self.config.train
@@ -106,16 +126,19 @@ class Run:
         shapes = "One shape" if len(self.plan.shapes) == 1 else f"{len(self.plan.shapes)} shapes"
         self.say(f"{shapes} of batches, each {how} once: {duration(time.monotonic() - began)}")
 
-    def train(self, deliver):
-        """Trains to the end, or to a signal. The chief then calls `deliver`, while its workers are still there."""
+    def train(self):
+        """Trains to the end, or to a signal."""
         state = self.checkpoints.restore(self.trainee, self.say)
-        self._check_workers(state["step"] if state else 0)  # and every one has read the checkpoints
+        self._check_workers(state["step"] if state else 0)  # and every one has read checkpoints and configuration
         if self._has_only_the_model(state):
-            return self._finished_without_checkpoints(deliver)
+            return self._finished_without_checkpoints()
         journal = Journal(self.workdir.path, self.config.train.steps, enabled=self.is_chief)
         state = state or {"step": 0}
-        self._begin_or_resume(state, journal)
         logging, validation, saving = self._callbacks(state, journal)
+        trains = state["step"] < self.config.train.steps and not validation.is_out_of_patience
+        if self.is_chief and state["step"] and (trains or not self._is_finished(state["step"])):
+            self.check()  # and that of a new run was checked at its beginning
+        self._begin_or_resume(state, journal)
         saving.set_model(self.trainee)
         saving.catch_up()
         step = self._go_on(state["step"], journal, logging, validation, saving)
@@ -123,7 +146,7 @@ class Run:
         if is_stopped or (saving.received and not strategies.has_several_workers(self.strategy)):
             self.say(f"Stopped by a signal after step {step}. The same command resumes.")
             return Result(step, None, saving.received)
-        return self._end(step, deliver)
+        return self._end(step)
 
     def _go_on(self, step, journal, logging, validation, saving):
         """Trains from `step` on, unless there is nothing to do. -> the step that was reached"""
@@ -144,15 +167,17 @@ class Run:
         settings = self.config.to_dict()
         for section, field in (("data", "train"), ("data", "valid"), ("data", "test"), ("train", "start_from")):
             del settings[section][field]  # the same files may lie elsewhere on another machine
-        number = int(digest([settings, self.data.train.key, step, self.workdir.model_path.exists()]), 16) % 2**53
-        if not strategies.is_same(self.strategy, number):
-            path = self.workdir.config_path
-            first = self.workdir.load_config().to_dict() if path.exists() else {}
+        weights = _hash(self.origin.model) if self.origin else None
+        same = settings, self.data.train.key, step, self.workdir.model_path.exists(), weights
+        if not strategies.is_same(self.strategy, int(digest(same), 16) % 2**53):
+            first = self.workdir.load_config().to_dict() if self.workdir.config_path.exists() else {}
             others = ", ".join(differences(first, self.config.to_dict())) or "nothing"
+            begins = f", weights {weights[:8]}" if weights else ""
             raise WorkdirError(
-                "Every worker must have the configuration, the text and the workdir of the first. Received: "
-                f"different ones in some worker. This one is at step {step} with {len(self.data.train):,} pairs (text "
-                f"{self.data.train.key[:8]}), and differs from {path.absolute()} in: {others}."
+                "Every worker must have the configuration, the text, the workdir and the run to start from of the "
+                f"first. Received: different ones in some worker. This one is at step {step} with "
+                f"{len(self.data.train):,} pairs (text {self.data.train.key[:8]}{begins}), and differs from "
+                f"{self.workdir.config_path.absolute()} in: {others}."
             )
 
     def _begin_or_resume(self, state, journal):
@@ -208,7 +233,10 @@ class Run:
         batches = strategies.distribute(self.plan.dataset(start), self.strategy)
         journal.begin()
         steps = self.config.train.steps - start
-        self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+        try:
+            self.trainee.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+        finally:
+            journal.clear_line()  # for what is said next
 
     def _take_changes(self, step):
         if self.is_chief and self.changes:
@@ -216,11 +244,19 @@ class Run:
             self.say("\n    ".join(["The configuration has changed:", *self.changes]))
 
     def _has_only_the_model(self, state):
-        """Whether there is a model and no checkpoint of its last step, from which it could be made again."""
-        finished, steps = (self.workdir.load_metadata() or {}).get("step"), self.config.train.steps
-        return self.workdir.model_path.exists() and (state is None or state["step"] < steps == finished)
+        """Whether there is a finished model and no checkpoint of its last step, from which it could be made again."""
+        if not self.workdir.model_path.exists():
+            return False
+        metadata = self.workdir.load_metadata() or {}
+        return state is None or (state["step"] < metadata.get("step", 0) and self._is_at_its_end(metadata))
 
-    def _finished_without_checkpoints(self, deliver):
+    def _is_at_its_end(self, metadata):
+        """Whether a run whose model has this metadata has no more to train: it has its steps, or patience ended it."""
+        train, ended_it = self.config.train, metadata.get("patience")
+        by_patience = None not in (train.patience, ended_it) and train.patience <= ended_it
+        return metadata["step"] == train.steps or by_patience
+
+    def _finished_without_checkpoints(self):
         """Ends a finished run whose last checkpoints were removed; refuses to train over a model of other origin."""
         metadata = self.workdir.load_metadata()
         if metadata is None or "step" not in metadata:
@@ -228,36 +264,39 @@ class Run:
                 f"A run begins in a new folder, or where its checkpoints are. {self.workdir.path} has a model.keras "
                 "that was not trained there; give another --workdir."
             )
-        step, train, before = metadata["step"], self.config.train, self.workdir.load_config().train
-        stopped_early = train.patience is not None and train.steps == before.steps
-        if train.steps != step and not stopped_early:
+        step, train = metadata["step"], self.config.train
+        if not self._is_at_its_end(metadata):
             raise WorkdirError(
-                f"Changing `train.steps` needs a checkpoint to go on from; {self.workdir.checkpoints} no longer has "
-                f"one. Received: train.steps={train.steps} for a run that was finished at step {step}. To go on from "
-                f"its weights, give another --workdir and train.start_from={self.workdir.path}."
+                f"Going on after step {step}, where the run was finished, needs a checkpoint; "
+                f"{self.workdir.checkpoints} no longer has one. Received: train.steps={train.steps}, "
+                f"train.patience={train.patience}. To go on from its weights, give another --workdir and "
+                f"train.start_from={self.workdir.path}."
             )
         self._take_changes(step)
-        self.has_checkpoints = False
-        return self._end(step, deliver)
+        if self.is_chief and not self._is_finished(step):
+            self.say(
+                "It would be judged otherwise now, but the checkpoint of its last step is gone: model, scores and "
+                "export stay as they were; keras-transformer evaluate scores the model, python -m export exports it."
+            )
+        return self._end(step, is_finished=True)
 
-    def _end(self, step, deliver):
+    def _is_finished(self, step):
+        """Whether the finished model is that of `step`, and was judged as it would be now."""
+        metadata = self.workdir.load_metadata() or {}
+        return metadata.get("step") == step and metadata.get("judged_on") == self.judged_on
+
+    def _end(self, step, is_finished=False):
         """The chief finishes the model; all wait for it, since a worker that left would take the chief with it."""
-        metadata = self._finish(step, deliver) if self.is_chief else {}
+        metadata = {}
+        if self.is_chief:
+            if is_finished or self._is_finished(step):
+                metadata = self.workdir.load_metadata()
+                self.say(f"Finished at step {step}: {self.workdir.model_path}")
+            else:
+                metadata = finish(self, step)
+            self.deliver()
         strategies.barrier(self.strategy)
         return Result(step, metadata, None)
-
-    def _finish(self, step, deliver):
-        metadata = self.workdir.load_metadata()
-        is_of_this_step = metadata is not None and metadata.get("step") == step
-        is_judged = is_of_this_step and metadata.get("judged_on") == self.judged_on
-        if not is_of_this_step or (self.has_checkpoints and not is_judged):
-            metadata = finish(self, step)
-        else:
-            self.say(f"Finished at step {step}: {self.workdir.model_path}")
-            if not is_judged:
-                self.say("Its checkpoints are gone, so it stays as it was; keras-transformer evaluate scores it.")
-        deliver()
-        return metadata
 
     @property
     def judged_on(self):
@@ -303,13 +342,14 @@ def new_transformer(config: Config, tokenizers, dtype="float32"):
     )
 
 
-def train(config: Config, workdir, deliver=lambda: None) -> Result:
+def train(config: Config, workdir, deliver=None, check=None) -> Result:
     """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there.
 
     Args:
         config: a `Config`, as `load_recipe` or `preset` returns it.
         workdir: the folder; it is made if it does not exist.
         deliver: called once the finished model is there, in the process that wrote it.
+        check: called in that process before a run begins, or goes on that is not finished; its error ends the run.
 
     Returns:
         A `Result`. Its `metadata` is None where a signal has stopped the run; the same call then goes on.
@@ -318,10 +358,18 @@ def train(config: Config, workdir, deliver=lambda: None) -> Result:
     try:
         strategy = strategies.make_strategy(config.train.strategy)
         with strategies.lost_workers_reported(strategy):
-            return Run(config, workdir, strategy).train(deliver)
+            return Run(config, workdir, strategy, check, deliver).train()
     finally:
         workdir.unlock()
 
 
-def _silent(text):
+def _hash(model):
+    """A hash of the weights of a model."""
+    hashed = hashlib.sha256()
+    for variable in model.trainable_variables:
+        hashed.update(variable.numpy())
+    return hashed.hexdigest()
+
+
+def _nothing(*_):
     pass

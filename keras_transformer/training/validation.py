@@ -53,8 +53,8 @@ class Judge:
         self.translator, self.plan, self.texts = translator, plan, list(texts)
         self.label_smoothing, self.num_samples = label_smoothing, num_samples
         self.score_options = score_options or {}
-        # BLEU can be compared only where these are the same.
-        self.judged_on = digest([self.texts, self.score_options, translator.decode.to_dict()])
+        # Verdicts can be compared only where these are the same.
+        self.judged_on = digest([plan.corpus.key, self.texts, self.score_options, translator.decode.to_dict()])
 
     def verdict(self, weights):
         """The figures of `weights`, {variable path: array}."""

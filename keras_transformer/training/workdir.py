@@ -21,6 +21,7 @@ import json
 from pathlib import Path
 
 from keras_transformer.config import Config, DecodeConfig
+from keras_transformer.data.prepare import DATA_FILES
 from keras_transformer.files import write_json
 from keras_transformer.tokenizer import TOKENIZER_FILES
 from keras_transformer.training.checkpoints import Checkpoints
@@ -118,7 +119,7 @@ class Workdir:
             self.load_config()
             return
         names = "model.keras", *TOKENIZER_FILES, "log.jsonl", "learning_curve.png"
-        names += "model.json", "report.html", "report.json"
+        names += "model.json", "report.html", "report.json", *DATA_FILES
         if others := [name for name in names if (self.path / name).exists()]:
             raise WorkdirError(
                 f"A run begins in a folder without files that it would write. {self.path} holds {others[0]}, but no "

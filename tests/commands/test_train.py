@@ -5,12 +5,14 @@ import os
 import re
 import shlex
 import shutil
+from functools import partial
 
 import pytest
 
 from keras_transformer import ConfigError, preset
 from keras_transformer.commands import train
 from keras_transformer.commands.exit_codes import exit_code_of
+from keras_transformer.training import trainer
 from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator
 
@@ -93,9 +95,18 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
     models = renamed / models.relative_to(workdir)
     train.deliver(renamed, config.replace(train={"export": True}))  # they are newer than the version
     assert models.read_text() == "# mine"
-    if_done, if_extended = (config.replace(train={"export": True, "steps": n}) for n in (14, 15))
+    shutil.copytree(renamed, tmp_path / "copied", copy_function=shutil.copyfile)  # every file is new
     models.write_text('model_config_list { config { name: "run" } }')
-    assert not train._has_more_to_do(renamed, if_done) and train._has_more_to_do(renamed, if_extended)
+    done = config.replace(train={"export": True})
+    hooks = dict(deliver=partial(train.deliver, renamed, done), check=partial(train.check, renamed, done))
+    assert trainer.train(done, renamed, **hooks).step == 14
+    for changes in (dict(train={"steps": 15}), dict(decode={"beam_width": 2})):
+        with pytest.raises(ValueError, match="must have the model that its folder names"):
+            trainer.train(done.replace(**changes), renamed, **hooks)
+    assert train._exported(tmp_path / "copied") == tmp_path / "copied" / "export" / "1"
+    metadata = tmp_path / "copied" / "model.json"
+    metadata.write_text(metadata.read_text().replace('"step": 14', '"step": 15'))
+    assert train._exported(tmp_path / "copied") is None
     models.write_text("# mine")
     os.utime(models, (0, 0))  # as if killed before it was renewed for the version
     train.deliver(renamed, config.replace(train={"export": True}))

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -72,16 +74,61 @@ def test_two_workers_train_the_weights_of_one_process_and_one_exports_them(alone
     assert [path.name for path in (tmp_path / "run" / "export").iterdir() if path.name.isdigit()] == ["1"]
 
 
-@pytest.mark.parametrize("differs", ["train.seed", "data.train"])
-def test_workers_that_differ_all_end_with_one_line(tmp_path, differs):
-    turned = tmp_path / "turned.tsv"  # the same pairs, which would make other batches
-    turned.write_text("".join(reversed((ROOT / "tests/integration/pairs.tsv").read_text().splitlines(keepends=True))))
-    workers = start_workers(tmp_path / "run", tmp_path, second={differs: 2 if differs == "train.seed" else turned})
+def turned_pairs(folder):
+    """The same pairs, which would make other batches."""
+    path = folder / "turned.tsv"
+    path.write_text("".join(reversed((ROOT / "tests/integration/pairs.tsv").read_text().splitlines(keepends=True))))
+    return path
+
+
+def other_weights(run, folder):
+    """A run like the given one, with another model."""
+    other = shutil.copytree(run, folder / "other", ignore=shutil.ignore_patterns("checkpoints"))
+    model = keras.saving.load_model(other / "model.keras", compile=False)
+    model.trainable_variables[0].assign_add(model.trainable_variables[0] * 1e-3)
+    model.save(other / "model.keras")
+    return other
+
+
+@pytest.mark.parametrize("differs", ["train.seed", "data.train", "train.start_from"])
+def test_workers_that_differ_all_end_with_one_line(finished_run, tmp_path, differs):
+    first = {"train.start_from": finished_run} if differs == "train.start_from" else {}
+    second = {
+        "train.seed": lambda: 2,
+        "data.train": lambda: turned_pairs(tmp_path),
+        "train.start_from": lambda: other_weights(finished_run, tmp_path),
+    }[differs]()
+    workers = start_workers(tmp_path / "run", tmp_path, {differs: second}, **first)
     assert [worker.wait(timeout=120) for worker in workers] == [1, 1], said(tmp_path)
     expected = "error: Every worker must have the configuration, .* in: "
     assert re.search(expected + "nothing", (tmp_path / "worker0.txt").read_text())
     assert re.search(expected + differs, (tmp_path / "worker1.txt").read_text())
     assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_no_worker_writes_where_the_first_is_refused(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_text("of another program")
+    workers = start_workers(folder, tmp_path)
+    assert [worker.wait(timeout=120) for worker in workers] == [1, 1], said(tmp_path)
+    assert "error: A run begins in a folder without files" in (tmp_path / "worker0.txt").read_text()
+    assert "error: Another worker has ended" in (tmp_path / "worker1.txt").read_text()
+    assert {path.name for path in folder.iterdir()} == {"tokenizer.model", "lock"}
+    assert (folder / "tokenizer.model").read_text() == "of another program"
+
+
+def test_an_address_that_another_process_has_is_said(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        cluster = {"cluster": {"worker": [address, "127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        words = command(tmp_path / "run", **CHANGES)
+        ended = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1 and not (tmp_path / "run").exists()
+    assert re.search(f"error: A worker must be able to listen .*{address}", ended.stderr.splitlines()[-1])
 
 
 def test_a_worker_that_cannot_begin_is_said_to_the_others(tmp_path):

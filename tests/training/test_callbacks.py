@@ -13,6 +13,7 @@ from keras_transformer import TrainConfig
 from keras_transformer.training import callbacks
 from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
 from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.journal import Journal
 from keras_transformer.training.validation import Verdict
 
 
@@ -268,12 +269,18 @@ def test_a_run_in_a_thread_trains_without_listening():
     assert heard == [signal.getsignal(signal.SIGTERM)]
 
 
-def test_a_run_ends_that_has_made_no_update_for_long(monkeypatch):
+def test_a_run_ends_that_has_made_no_update_for_long(monkeypatch, tmp_path):
     monkeypatch.setattr(callbacks, "MAX_SKIPPED", 3)
-    logging = Logging(0, SimpleNamespace(add=lambda *_: None, total_steps=100), 1000)
-    optimizer = SimpleNamespace(iterations=tf.Variable(1))
-    logging.set_model(SimpleNamespace(optimizer=optimizer, schedule=lambda step: 0.1))
+    model = SimpleNamespace(optimizer=SimpleNamespace(iterations=tf.Variable(1)), schedule=lambda step: 0.1)
+    first, resumed = (Journal(tmp_path, 100, enabled=False) for _ in range(2))
+
+    def make_step(journal, step, skipped):
+        logging = Logging(0, journal, 1000)
+        logging.set_model(model)
+        logging.on_train_batch_end(step, {"skipped": skipped, "tokens": 1.0, "loss": 1.0, "nll": 1.0})
+
     for step, skipped in enumerate((1.0, 1.0, 0.0, 1.0, 1.0)):
-        logging.on_train_batch_end(step, {"skipped": skipped})
+        make_step(first, step, skipped)
+    resumed.restore(first.state(), 5)
     with pytest.raises(callbacks.DivergedError, match="not been finite for 3 steps.*learning_rate_scale"):
-        logging.on_train_batch_end(5, {"skipped": 1.0})
+        make_step(resumed, 5, 1.0)

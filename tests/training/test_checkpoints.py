@@ -271,6 +271,14 @@ def test_a_checkpoint_that_cannot_be_read_now_is_an_error_and_not_damage(trainee
     assert len(checkpoints.regular()) == 2
 
 
+def test_one_that_cannot_be_read_now_is_not_taken_for_damaged(trainee, tmp_path):
+    path = tmp_path / "step-00000010.npz"
+    Checkpoints(tmp_path).save(trainee, {"step": 10})
+    path.unlink()  # by a run that goes on, after its names were listed
+    with pytest.raises(CheckpointError, match=f"Cannot read the checkpoint {path}: No such file"):
+        whole([path])
+
+
 def test_where_all_are_damaged_nothing_begins_anew(trainee, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in (10, 20):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from keras_transformer import Config
 from keras_transformer.training import finish
 from keras_transformer.training.finish import best_of
 from keras_transformer.training.journal import rewrite_log
@@ -37,7 +38,7 @@ def test_it_is_said_what_the_weights_were_chosen_by(tmp_path, monkeypatch, bleu,
     translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
     judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
     lines = []
-    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), say=lines.append)
+    run = SimpleNamespace(judge=judge, config=Config(), judged_on="these", workdir=Workdir(tmp_path), say=lines.append)
     monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
     for name in ("set_weights", "save_model", "_test", "_draw"):
         monkeypatch.setattr(finish, name, lambda *_: None)
@@ -72,7 +73,9 @@ def test_a_run_whose_model_cannot_be_written_is_not_finished(tmp_path, monkeypat
     verdict = SimpleNamespace(record=lambda: {"bleu": 1.0, "perplexity": 2.0})
     translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
     judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
-    run = SimpleNamespace(judge=judge, judged_on="these", workdir=Workdir(tmp_path), say=lambda text: None)
+    run = SimpleNamespace(
+        judge=judge, config=Config(), judged_on="these", workdir=Workdir(tmp_path), say=lambda text: None
+    )
     monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
     for name in ("set_weights", "_test", "_draw"):
         monkeypatch.setattr(finish, name, lambda *_: None)

@@ -94,8 +94,8 @@ def test_only_the_chief_writes(tmp_path):
 def test_a_run_goes_on_without_tensorboard_where_its_folder_cannot_be_written(tmp_path, monkeypatch, capsys):
     (tmp_path / "tensorboard").write_text("no folder")
     write(Journal(tmp_path, 9), range(1, 7))
-    said = capsys.readouterr().err.splitlines()[0]
-    assert said == f"TensorBoard gets no records: {tmp_path / 'tensorboard'}: Not a directory"
+    said = capsys.readouterr().err.splitlines()
+    assert said.count(f"TensorBoard gets no records: {tmp_path / 'tensorboard'}: Not a directory") == 1
     (tmp_path / "tensorboard").unlink()
 
     def run_out(*_, **__):

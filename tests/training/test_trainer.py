@@ -9,6 +9,7 @@ import subprocess
 import sys
 from fnmatch import fnmatch
 from posixpath import dirname, join
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,15 +102,44 @@ def test_a_run_without_progress_stops_early_and_is_finished(tmp_path, capsys):
     assert (tmp_path / "model.keras").exists()
     assert train(config, tmp_path).step == 3  # again: there is nothing left to do
     capsys.readouterr()
-    assert train(config.replace(train=dict(steps=12)), tmp_path).step == 3
+    longer = config.replace(train=dict(steps=12))
+    assert train(longer, tmp_path).step == 3
     assert "was stopped by train.patience=2" in capsys.readouterr().out
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    for path in (checkpoints.interrupted_path, *checkpoints.regular()):
+        path.unlink()
+    before = (tmp_path / "log.jsonl").read_bytes()
+    assert train(longer, tmp_path).step == 3 and (tmp_path / "log.jsonl").read_bytes() == before
+    best = checkpoints.best_path.rename(tmp_path / "best.npz")
+    assert train(longer, tmp_path).step == 3
+    for patience in (3, None):
+        with pytest.raises(WorkdirError, match=f"Going on after step 3.*needs a checkpoint.*train.patience={patience}"):
+            train(longer.replace(train=dict(patience=patience)), tmp_path)
+    best.rename(checkpoints.best_path)
+    assert train(longer.replace(train=dict(patience=3)), tmp_path).step == 4  # from the best one, at step 1
+
+
+def test_what_would_be_in_vain_is_checked_before_a_run_begins_or_goes_on(finished_run, tmp_path):
+    def refuse():
+        raise KeyError("in vain")
+
+    folder, config = shutil.copytree(finished_run, tmp_path / "run"), Workdir(finished_run).load_config()
+    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    assert train(config, folder, check=refuse).step == 14  # there is nothing to do
+    for changes in (dict(train=dict(steps=15)), dict(decode=dict(beam_width=2))):
+        with pytest.raises(KeyError, match="in vain"):
+            train(config.replace(**changes), folder, check=refuse)
+    assert before == {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    with pytest.raises(KeyError, match="in vain"):
+        train(config, tmp_path / "new", check=refuse)
+    assert not (tmp_path / "new").exists()
 
 
 def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
     workdir = Workdir(tmp_path)
     settings = {"train.precision": "mixed_bfloat16", "train.steps": 40, "train.warmup_steps": 10}
     run = new_run(configuration(**settings), workdir)
-    assert run.train(lambda: None).exit_code == 0
+    assert run.train().exit_code == 0
     workdir.unlock()
     assert {layer.compute_dtype for layer in run.trainee.transformer._flatten_layers()} == {"bfloat16"}
     losses = [r["loss"] for r in read_log(tmp_path / "log.jsonl") if r["kind"] == "train"]
@@ -163,10 +193,18 @@ def untrained(tmp_path, monkeypatch):
     run.workdir.unlock()
 
 
+def test_what_is_said_after_training_has_a_line_of_its_own(untrained):
+    cleared = []
+    journal = SimpleNamespace(begin=lambda: None, clear_line=lambda: cleared.append("line"))
+    with pytest.raises(Trained):
+        untrained[0]._fit(0, journal, [])
+    assert cleared == ["line"]
+
+
 def test_a_batch_of_every_shape_is_run_before_the_first_step(untrained, capsys):
     run, calls = untrained
     with pytest.raises(Trained):
-        run.train(lambda: None)
+        run.train()
     *shapes, last = calls
     assert sorted(shapes) == sorted(run.plan.shapes) and len(shapes) > 1 and last == "fit"
     assert f"{len(run.plan.shapes)} shapes of batches, each compiled by XLA once: 0:0" in capsys.readouterr().out
@@ -183,7 +221,7 @@ def test_a_batch_that_does_not_fit_into_memory_ends_the_run_before_the_first_ste
 
     monkeypatch.setattr(Trainee, "_run_sums", run_out)
     with pytest.raises(MemoryError, match="does not fit .*Lower train.tokens_per_batch") as caught:
-        run.train(lambda: None)
+        run.train()
     _, (rows, *lengths) = calls
     assert str(caught.value).startswith(f"A batch of {rows} rows, {lengths[0]} x {lengths[1]} pieces, does")
 
@@ -300,7 +338,7 @@ def test_a_finished_run_that_is_judged_otherwise_is_finished_again(finished_run,
     shutil.rmtree(folder / "checkpoints")
     capsys.readouterr()
     assert train(other.replace(decode=dict(beam_width=3)), folder).metadata == found
-    assert "checkpoints are gone" in capsys.readouterr().out
+    assert "the checkpoint of its last step is gone" in capsys.readouterr().out
     assert (folder / "model.keras").stat().st_mtime_ns == written
 
 
@@ -351,7 +389,7 @@ def test_a_finished_run_without_its_checkpoints_stays_finished(finished_run, tmp
 def test_a_finished_run_without_its_checkpoints_makes_no_more_steps(finished_run, tmp_path):
     folder = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     config = Workdir(folder).load_config()
-    with pytest.raises(WorkdirError, match=r"train.steps=20 for a run that was finished at step 14.*train.start_from="):
+    with pytest.raises(WorkdirError, match=r"after step 14, where.*train.steps=20.*train.start_from="):
         train(config.replace(train=dict(steps=20)), folder)
     other = config.replace(train=dict(log_steps=9))
     assert train(other, folder).step == 14 and Workdir(folder).load_config() == other

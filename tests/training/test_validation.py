@@ -1,5 +1,7 @@
 """The judge: figures of given weights, on a model of its own."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -22,8 +24,8 @@ class Parrot:
 
 
 class Plan:
-    def __init__(self, batches):
-        self.batches = batches
+    def __init__(self, batches, key="a set"):
+        self.batches, self.corpus = batches, SimpleNamespace(key=key)
 
     def epoch_dataset(self):
         return dataset(self.batches)
@@ -71,6 +73,14 @@ def test_what_it_judges_on_has_a_name_of_its_own(judge):
     assert len(set(names)) == 4 and names[0] == judge.judged_on
     judge.translator = Parrot(judge.translator.model, alpha=1.5)
     assert name_of(TEXTS) not in names
+
+
+@pytest.mark.parametrize("texts", [TEXTS, []])
+def test_it_judges_on_the_whole_set_whatever_is_translated(judge, texts):
+    def name_of(plan):
+        return Judge(judge.translator, plan, texts, label_smoothing=0.1).judged_on
+
+    assert name_of(Plan([])) == name_of(Plan([])) != name_of(Plan([], "another set"))
 
 
 def test_without_texts_the_loss_still_counts(judge):

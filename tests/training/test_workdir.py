@@ -57,14 +57,16 @@ def test_a_model_without_its_training_is_no_run(tmp_path):
 
 OTHERS = ["model.keras", "tokenizer.model", "source.model", "target.model"]
 OTHERS += ["log.jsonl", "config.json", "model.json", "report.html"]
+OTHERS += ["data/tokenizer.json", "data/held_out.source"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_folder_of_something_else_is_left_as_it_is(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"architectures": ["MarianMTModel"]}')
     with pytest.raises(WorkdirError, match="another --workdir|not a configuration"):
         Workdir(tmp_path).claim(Config())
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
     assert (tmp_path / name).read_text() == '{"architectures": ["MarianMTModel"]}'
 
 
