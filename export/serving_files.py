@@ -64,7 +64,7 @@ def write(to: Path):
     """
     folder = to / "serving"
     try:
-        _write(folder, model_name(to), versions(to))
+        _write(folder, model_name(to), to)
     except (OSError, ValueError) as error:
         raise ExportError(
             f"The version is published in {to}, but the configuration of the server in {folder} could not be "
@@ -91,7 +91,17 @@ def labels(to: Path) -> dict[str, int]:
     return dict(found[0].version_labels) if found else {}
 
 
-def _write(folder, name, there):
+def is_served(version: Path) -> bool:
+    """Whether models.config names a version; where another policy was chosen by hand, that decides."""
+    to = version.parent
+    for model in _read(to / "serving" / MODELS).model_config_list.config:
+        if model.name == name_of(to):
+            policy = model.model_version_policy
+            return not policy.HasField("specific") or int(version.name) in policy.specific.versions
+    return False
+
+
+def _write(folder, name, to):
     from keras_transformer.files import write_text
 
     folder.mkdir(exist_ok=True)
@@ -99,7 +109,8 @@ def _write(folder, name, there):
         for template in sorted(TEMPLATES.iterdir()):
             if not (folder / template.name).exists():
                 write_text(folder / template.name, _filled(template, name))
-        write_text(folder / MODELS, _renewed(folder / MODELS, name, there))  # last, see `complete`
+        # Last, see `complete`. Which versions there are is asked here, where no other export writes what it has seen.
+        write_text(folder / MODELS, _renewed(folder / MODELS, name, versions(to)))
 
 
 @contextlib.contextmanager
@@ -146,7 +157,7 @@ def _renewed(path, name, there):
     models = server.model_config_list.config
     model = next((model for model in models if model.name == name), None) or models.add(name=name)
     model.base_path = model.base_path or f"/models/{name}"
-    model.model_platform = "tensorflow"
+    model.model_platform = model.model_platform or "tensorflow"
     _renew(model, there)
     return HEADER + text_format.MessageToString(server)
 

@@ -247,7 +247,7 @@ def evaluate(
         edges: of `by_length`.
         **options: those of `score`.
     """
-    _check_lines(sources=sources, hypotheses=hypotheses, references=references)
+    _check_lines(sources=sources, hypotheses=hypotheses, references=references, other=other)
     examples = _examples(sources, hypotheses, references, options.get("lowercase", False))
     imperfect = [e for e in examples if e.hypothesis != e.reference and e.chrf < 100]  # chrF ignores blanks
     num_examples = min(num_examples, math.ceil(len(examples) / 2))
@@ -277,8 +277,7 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
         test_set: what the report calls it.
         **options: those of `evaluate`, but for `about`.
     """
-    other = options.get("other")
-    _check_lines(sources=sources, references=references, **({} if other is None else {"other": other}))
+    _check_lines(sources=sources, references=references, other=options.get("other"))
     began = time.monotonic()
     hypotheses = translator.translate(sources)
     seconds = time.monotonic() - began
@@ -343,7 +342,7 @@ def _metrics(lowercase, tokenize, force=True):
 
 
 def _check_lines(**outputs):
-    counts = {name: len(lines) for name, lines in outputs.items()}
+    counts = {name: len(lines) for name, lines in outputs.items() if lines is not None}
     if len(set(counts.values())) > 1:
         received = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(f"All must have the same number of lines. Received: {received}.")

@@ -106,6 +106,8 @@ class RestClient(Client):
             response = self._session.request(
                 method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             )
+        except requests.ConnectTimeout as error:
+            raise ServingError("UNAVAILABLE", f"cannot reach {url}: no connection within {timeout[0]:g} s") from error
         except requests.Timeout as error:
             raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:

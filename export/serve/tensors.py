@@ -120,10 +120,10 @@ def _array(name, value, spec):
         for item in level:
             if not isinstance(item, list) or len(item) != size:
                 raise _refusal(f"Input {name!r} has rows of different sizes: expecting {size} values at {_short(item)}")
-        level = [value for item in level for value in item]
+        level = [inner for item in level for inner in item]
     leaf = _LEAVES[spec.dtype.kind]
     try:
-        leaves = [leaf(value, spec.dtype) for value in level]
+        leaves = [leaf(item, spec.dtype) for item in level]
     except ValueError as error:
         raise _refusal(f"Input {name!r} must be {spec}. Received: {error}") from None
     return np.array(leaves, spec.dtype).reshape(shape)

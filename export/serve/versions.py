@@ -5,6 +5,7 @@
     served/demo/3   AVAILABLE   the newest: it answers requests that name no version
     served/demo/4   END         with an error: it is broken. Tried again when its files change
 
+A version whose SavedModel is replaced, as by an export after its folder was removed, is loaded again.
 The newest version that can be loaded is, and so are those with a label; TF Serving has the one before the newest too. A
 version is loaded before another is unloaded for it, and a label moves once its new version is loaded.
 """
@@ -55,33 +56,44 @@ class Versions:
         self._states: dict[int, State] = {}
         self._broken: dict[int, frozenset] = {}  # the files that could not be loaded
         self._loaded = {}  # by version
+        self._models: dict[int, tuple] = {}  # the SavedModels that are loaded, see `_model`
         self._newest: int | None = None  # of those that are loaded
         self._labels: dict[str, int] = {}
         self._num_requests: dict[int, int] = {}  # under way, by version
-        self._complaint = None
+        self._has_looked = False
+        self._complaints: dict[str, str | None] = {}  # the last one about each subject
 
     async def watch(self):
         """Polls until it is cancelled."""
         while True:
             try:
                 await self.poll()
+                self._complain("folder", None)
             except Exception as error:  # the folder cannot be read, which may pass; whatever it is, go on looking
-                self._complain(_in_one_line(error))
+                self._complain("folder", _in_one_line(error))
             await asyncio.sleep(POLL)
 
     async def poll(self):
         """Looks at the folder once, and loads and unloads versions."""
-        newest, labels = await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
-        if newest is None and not self._loaded:
-            hint = f"; those of a run are in {self._folder / 'export'}" if (self._folder / "export").is_dir() else ""
-            self._complain(f"waiting for a version, a folder with a number for a name, in {self._folder}{hint}")
-        if newest is None:
+        try:
+            await self._poll()
+        finally:
+            self._has_looked = True
+
+    async def _poll(self):
+        found, labels = await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
+        hint = f"; those of a run are in {self._folder / 'export'}" if (self._folder / "export").is_dir() else ""
+        waiting = f"waiting for a version, a folder with a number for a name, in {self._folder}{hint}"
+        self._complain("versions", None if found or self._loaded else waiting)
+        if not found:
             return
         self._label(labels)
-        if await self._load_once(newest):
-            self._newest = newest
+        for version in found:  # the newest that can be loaded
+            if await self._load_once(version, found):
+                self._newest = version
+                break
         for version in sorted(set(labels.values())):
-            await self._load_once(version)
+            await self._load_once(version, found)
         self._label(labels)
         for version in self._loaded.keys() - {self._newest, *self._labels.values()}:
             await self._unload(version)
@@ -126,34 +138,44 @@ class Versions:
         if version in loading or (self._newest is None and loading):
             which = version if version in loading else loading[0]
             raise RequestError(503, f"Version {which} of model {self.name} is being loaded", retry_after=LOADING)
+        if not self._has_looked:
+            raise RequestError(503, f"The versions of model {self.name} are being looked for", retry_after=LOADING)
         which = f"Latest({self.name})" if version is None else f"Specific({self.name}, {version})"
         raise RequestError(404, f"Servable not found for request: {which}")
 
     def _look(self):
-        """The newest version that is not known to be broken, and the labels; the previous ones if these are damaged."""
-        newest = max(filter(self._is_sound, versions(self._folder)), default=None)
+        """The versions that are loaded or not known to be broken, newest first, with what tells their SavedModels from
+        others; and the labels, which stay as they were where these are damaged."""
+        sound = [each for each in versions(self._folder) if each in self._loaded or self._is_sound(each)]
+        found = {version: _model(self._folder / str(version)) for version in sorted(sound, reverse=True)}
         try:
-            return newest, self._read_labels()
+            labels = self._read_labels()
         except (OSError, ValueError) as error:
-            self._complain(_in_one_line(error))
-            return newest, self._labels
+            self._complain("labels", _in_one_line(error))
+            return found, self._labels
+        self._complain("labels", None)
+        return found, labels
 
     def _is_sound(self, version):
         return version not in self._broken or self._broken[version] != _files(self._folder / str(version))
 
-    async def _load_once(self, version):
-        """Loads a version that exists, unless it is loaded or known to be broken. -> whether it is loaded now"""
-        is_new = version not in self._loaded and (self._folder / str(version)).is_dir()
+    async def _load_once(self, version, found):
+        """Loads a version that was found, unless it is loaded or known to be broken. -> whether it is loaded now"""
+        model = found.get(version)
+        is_new = version in found and (version not in self._loaded or model not in (None, self._models[version]))
         if is_new and await asyncio.to_thread(self._is_sound, version):
             loaded = await self._try_to_load(version)
             if loaded is not None:
-                self._loaded[version], self._states[version] = loaded, State("AVAILABLE")
+                self._loaded[version], self._models[version] = loaded, model
+                gc.collect()  # see `_unload`: it may have replaced another one
+            if version in self._loaded:  # else it goes on as it was
+                self._states[version] = State("AVAILABLE")
         return version in self._loaded
 
     async def _try_to_load(self, version):
         folder, start = self._folder / str(version), time.monotonic()
-        files = await asyncio.to_thread(_files, folder)  # before the loading: what comes later may repair it
         self._states[version] = State("LOADING")
+        files = await asyncio.to_thread(_files, folder)  # before the loading: what comes later may repair it
         self._report(f"loading version {version}")
         loaded = await asyncio.get_running_loop().run_in_executor(self._thread, self._loaded_or_error, folder)
         if isinstance(loaded, Exception):
@@ -174,7 +196,7 @@ class Versions:
 
     async def _unload(self, version):
         self._states[version] = State("UNLOADING")
-        del self._loaded[version]  # the last request frees it
+        del self._loaded[version], self._models[version]  # the last request frees it
         while self._num_requests.get(version):
             await asyncio.sleep(0.02)
         self._num_requests.pop(version, None)
@@ -182,14 +204,23 @@ class Versions:
         gc.collect()  # a SavedModel has cycles, and its weights are large
         self._report(f"version {version} is unloaded")
 
-    def _complain(self, message):
-        if message != self._complaint:  # not each second
-            self._complaint = message
+    def _complain(self, subject, message):
+        """Reports what is wrong with a subject, None if nothing is, where that has changed: not each second."""
+        if message not in (None, self._complaints.get(subject)):
             self._report(message)
+        self._complaints[subject] = message
 
 
 def _in_one_line(error):
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _model(folder):
+    """What tells the SavedModel in a folder from another one in its place; None where there is none."""
+    with contextlib.suppress(OSError):
+        status = os.stat(folder / "saved_model.pb")
+        return status.st_size, status.st_mtime_ns
+    return None
 
 
 def _files(folder):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_transformer.commands.options import add_workdir
+from keras_transformer.commands.options import add_file, add_workdir
 
 EPILOG = """\
 The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run
@@ -13,7 +13,7 @@ def add_arguments(parser):
     parser.epilog = EPILOG
     add_workdir(parser, "folder of a run, which need not be finished")
     parser.add_argument("--last", metavar="N", type=int, help="how many of the newest checkpoints (all)")
-    parser.add_argument("--checkpoints", metavar="FILE", nargs="+", help="these checkpoints instead")
+    add_file(parser, "--checkpoints", "these checkpoints instead", nargs="+")
     parser.add_argument("--to", metavar="FOLDER", required=True, help="the new folder of the averaged model")
 
 

@@ -6,29 +6,29 @@ from pathlib import Path
 
 from export.options import add_decode
 from keras_transformer.commands.lines import check_output, named, open_output, read_lines
-from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import WORKDIR, add_file, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
 from keras_transformer.screen import warn
 
-FILES = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
+EPILOG = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
 
 
 def add_arguments(parser):
-    parser.epilog = FILES
+    parser.epilog = EPILOG
     add_workdir(parser, default=None)
-    parser.add_argument("--source", metavar="FILE", help="sentences to translate, a line each")
-    parser.add_argument("--reference", metavar="FILE", help="their translations, a line each")
-    parser.add_argument("--hypotheses", metavar="FILE", help="score these lines instead of translating --source")
-    parser.add_argument("--other", metavar="FILE", help="another system's lines, for a paired bootstrap test")
+    add_file(parser, "--source", "sentences to translate, a line each")
+    add_file(parser, "--reference", "their translations, a line each")
+    add_file(parser, "--hypotheses", "score these lines instead of translating --source")
+    add_file(parser, "--other", "another system's lines, for a paired bootstrap test")
     parser.add_argument("--lowercase", action="store_true", help="score without case")
     parser.add_argument(
         "--tokenize",
         choices=typing.get_args(BleuTokenizer),
         help="how BLEU splits text; none: only at blanks (default: that of the run; 13a for files without --workdir)",
     )
-    parser.add_argument("--json", metavar="FILE", help="the whole evaluation as JSON")
-    parser.add_argument("--html", metavar="FILE", help="the whole evaluation as one page, with pictures")
-    parser.add_argument("--output", metavar="FILE", help="the translations")
+    add_file(parser, "--json", "the whole evaluation as JSON")
+    add_file(parser, "--html", "the whole evaluation as one page, with pictures")
+    add_file(parser, "--output", "the translations")
     add_decode(parser)
 
 
@@ -42,7 +42,7 @@ def run(options) -> int:
     _check_outputs(options)
     if sys.stdout is None and not (options.json or options.html):
         raise ValueError("Scores need an open stdout, --json or --html. Received: a closed stdout.")
-    evaluation, hypotheses, translator = evaluate(options)
+    evaluation, hypotheses, translator = _evaluated(options)
     try:
         with named("standard output"):
             print(evaluation.to_text(), flush=True)
@@ -63,7 +63,7 @@ def _check_outputs(options):
         raise ValueError("--output, --json and --html must be different files. Received: the same for two of them.")
 
 
-def evaluate(options):
+def _evaluated(options):
     """Evaluates. -> Evaluation, the hypotheses, and the `Translator` that has written them or None"""
     from keras_transformer import evaluation
 

@@ -10,9 +10,21 @@ def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
     parser.add_argument("--workdir", metavar="FOLDER", type=_folder, default=default, help=f"{meaning} ({WORKDIR})")
 
 
+def add_file(parser, name, meaning, **options):
+    parser.add_argument(name, metavar="FILE", type=_file, help=meaning, **options)
+
+
+def _file(text):
+    return _path(text, "file")
+
+
 def _folder(text):
+    return _path(text, "folder")
+
+
+def _path(text, kind):
     if not text:  # as of a variable that is not set; the current folder is .
-        raise argparse.ArgumentTypeError("must be a folder. Received: ''")
+        raise argparse.ArgumentTypeError(f"must be a {kind}. Received: ''")
     return os.path.expanduser(text)  # which a shell leaves alone behind --workdir=
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output
-from keras_transformer.commands.options import add_workdir, files_of_run
+from keras_transformer.commands.options import add_file, add_workdir, files_of_run
 from keras_transformer.config import ConfigError
 
 EPILOG = """\
@@ -21,7 +21,7 @@ def add_arguments(parser):
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("kind", choices=sorted(KINDS), help="what is shown")
     add_workdir(parser, "folder of a run")
-    parser.add_argument("--output", metavar="FILE", help="the picture, .png, .svg or .pdf (KIND.png)")
+    add_file(parser, "--output", "the picture, .png, .svg or .pdf (KIND.png)")
     parser.add_argument("--source", metavar="TEXT", help="of attention: the sentence that is read")
     parser.add_argument("--target", metavar="TEXT", help="of attention: what is written (the best translation)")
     parser.add_argument("--layer", metavar="N", type=int, help="of attention: 1, 2, ... (the mean of all)")

@@ -4,7 +4,7 @@ import json
 
 from export.options import add_decode
 from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, read_line_pairs, read_lines
-from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_file, add_workdir, files_of_run, load_translator
 
 EPILOG = """\
 Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of
@@ -15,10 +15,10 @@ score that the search sorts by, the pieces and the log-probability of each."""
 def add_arguments(parser):
     parser.epilog = EPILOG
     add_workdir(parser)
-    parser.add_argument("--source", metavar="FILE", help="sentences, a line each")
-    parser.add_argument("--target", metavar="FILE", help="their translations, a line each")
-    parser.add_argument("--input", metavar="FILE", help="instead of both: SOURCE TAB TARGET, a pair a line")
-    parser.add_argument("--output", metavar="FILE", help="where the scores go; standard output without it")
+    add_file(parser, "--source", "sentences, a line each")
+    add_file(parser, "--target", "their translations, a line each")
+    add_file(parser, "--input", "instead of both: SOURCE TAB TARGET, a pair a line")
+    add_file(parser, "--output", "where the scores go; standard output without it")
     parser.add_argument("--json", action="store_true", help="a JSON object per line, with every piece")
     add_decode(parser)
 

@@ -15,7 +15,7 @@ from keras_transformer.commands.lines import (
     read_line_pairs,
     read_lines,
 )
-from keras_transformer.commands.options import add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_file, add_workdir, files_of_run, load_translator
 from keras_transformer.config import MAX_BEAMS, ConfigError
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
@@ -29,12 +29,12 @@ everything else to standard error. A program that waits for each answer needs --
 def add_arguments(parser):
     parser.epilog = EPILOG
     add_workdir(parser)
-    parser.add_argument("--input", metavar="FILE", help="text, a sentence a line; standard input without it")
-    parser.add_argument("--output", metavar="FILE", help="where the translations go; standard output without it")
+    add_file(parser, "--input", "text, a sentence a line; standard input without it")
+    add_file(parser, "--output", "where the translations go; standard output without it")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--nbest", metavar="N", type=_nbest, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
-    kind.add_argument("--prefixes", metavar="FILE", help="how each translation begins, a line each; empty: as it likes")
+    add_file(kind, "--prefixes", "how each translation begins, a line each; empty: as it likes")
     parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
     add_decode(parser)
     parser.add_argument(

@@ -139,6 +139,8 @@ def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):
     arguments = ("--source", files / "source", "--reference", files / "reference")
     assert run(*arguments, "--hypotheses", files / "short") == 1
     assert "12 references" in capsys.readouterr().err
+    assert run(*arguments, "--hypotheses", files / "good", "--other", files / "short") == 1
+    assert "1 other" in capsys.readouterr().err
     assert run("--source", files / "source") == 1
     assert "belong together" in capsys.readouterr().err
     assert run("--workdir", tmp_path / "nowhere") == 1

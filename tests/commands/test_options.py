@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from export.options import add_decode
+from keras_transformer.commands import evaluate
 from keras_transformer.commands.options import WORKDIR, add_workdir, load_translator
 from keras_transformer.config import ConfigError
 
@@ -29,6 +30,15 @@ def test_a_folder_without_a_name_is_none(capsys):
     with pytest.raises(SystemExit):
         parsed("--workdir", "")
     assert "argument --workdir: must be a folder. Received: ''" in capsys.readouterr().err
+
+
+def test_a_file_without_a_name_is_none(capsys):
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    for option in ("--source", "--reference", "--hypotheses", "--other", "--output", "--json", "--html"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([option, ""])
+        assert f"argument {option}: must be a file. Received: ''" in capsys.readouterr().err
 
 
 def test_the_search_of_a_finished_run_can_be_changed_and_nothing_else(finished_run):

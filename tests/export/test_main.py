@@ -23,6 +23,27 @@ def test_an_export_beside_its_run_is_asked_for_by_the_name_of_the_run(quick, fin
     assert "mine" in (to / "serving" / "compose.yaml").read_text()
 
 
+def test_a_version_that_no_server_will_have_is_said_to_be_so(quick, finished_run, tmp_path, capsys):
+    for version in (4, 5):
+        (tmp_path / "demo" / str(version)).mkdir(parents=True)
+    assert main(["--workdir", str(finished_run), "--to", str(tmp_path / "demo"), "--version", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path / 'demo' / '3'}\n") and "older than the two newest" in out and "curl" not in out
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_an_interruption_says_what_is_there(monkeypatch, tmp_path, capsys, published):
+    def export(workdir, to, *_, **__):
+        if published:
+            (to / "1").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("export.__main__.export_saved_model", export)
+    assert main(["--workdir", "x", "--to", str(tmp_path / "demo")]) == 130
+    found = "interrupted, version 1 is there, and" if published else "interrupted, nothing was exported"
+    assert capsys.readouterr().err.startswith(found)
+
+
 def test_the_command_has_one_line_for_an_error(tmp_path, capsys):
     assert main(["--workdir", str(tmp_path), "--to", str(tmp_path / "demo")]) == 1
     captured = capsys.readouterr()

@@ -1,4 +1,6 @@
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from google.protobuf import text_format
@@ -71,6 +73,26 @@ def promote(to, version):
     path = to / "serving" / "models.config"
     text = path.read_text(encoding="utf-8")
     path.write_text(re.sub(r'(key: "stable"\s+value:) \d+', rf"\1 {version}", text), encoding="utf-8")
+
+
+def test_an_export_that_waits_for_another_one_keeps_its_version(tmp_path):
+    to = tmp_path / "demo"
+    folder = export(to, 1)
+    (to / "2").mkdir()
+    with ThreadPoolExecutor(1) as executor:
+        with serving_files._locked(folder):
+            waiting = executor.submit(serving_files.write, to)
+            time.sleep(0.2)
+            (to / "3").mkdir()  # by the export that has the lock
+        waiting.result()
+    assert served(to) == ([1, 2, 3], {"stable": 1})
+
+
+def test_only_what_models_config_names_is_served(tmp_path):
+    to = tmp_path / "demo"
+    export(to, 5, 6, 7)
+    export(to, 3)
+    assert [serving_files.is_served(to / str(version)) for version in (3, 5, 6, 7)] == [False, False, True, True]
 
 
 def test_a_label_whose_version_was_removed_goes_to_the_older_of_the_newest_two(tmp_path):

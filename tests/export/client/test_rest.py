@@ -1,3 +1,4 @@
+import contextlib
 import json
 import socket
 import subprocess
@@ -224,6 +225,20 @@ def test_a_server_that_is_not_there_is_unavailable():
     with RestClient(url, "demo", retries=1) as client, pytest.raises(ServingError, match="refused") as caught:
         client.translate(["a"])
     assert caught.value.code == "UNAVAILABLE"
+
+
+def test_a_server_that_cannot_be_connected_to_is_unavailable():
+    with socket.socket() as full, contextlib.ExitStack() as stack:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # more than may wait, so that nobody else is answered, as behind a firewall
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        with RestClient(url, "demo", timeout=0.3, retries=0) as client, pytest.raises(ServingError) as caught:
+            client.translate(["a"])
+    assert caught.value.code == "UNAVAILABLE" and "no connection within 0.3 s" in caught.value.message
 
 
 def test_a_url_that_is_none_is_an_error():

@@ -125,6 +125,21 @@ def test_who_has_gone_is_not_run():
     assert run(scenario) == [1, 2]
 
 
+def test_who_has_gone_while_other_signatures_had_the_threads_is_not_run():
+    async def scenario():
+        model, free = Doubler(), threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(free.wait, 10)
+            batcher = Batcher(model, executor, BatchSettings(max_wait=0.0))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(batcher.submit(rows(1, 2, 3)), 0.1)  # taken out of the queue by then
+            free.set()
+            await batcher.submit(rows(1))
+        return model.sizes
+
+    assert asyncio.run(scenario()) == [1]
+
+
 def test_several_calls_run_at_a_time():
     async def scenario(batcher, model):
         model.open.clear()

@@ -182,8 +182,7 @@ def test_a_broken_version_that_is_repaired_is_loaded(versions, folder):
 def test_a_version_older_than_a_broken_one_is_loaded(versions, folder):
     write(folder, 1, "one")
     write(folder, 2, "broken")
-    poll(versions)
-    poll(versions)
+    poll(versions)  # at once: nobody waits for the next look
     assert served(versions) == "one"
 
 
@@ -204,6 +203,42 @@ def test_the_last_version_is_kept_when_its_folder_has_gone(versions, folder):
     assert served(versions) == "one"
 
 
+def replace(folder, version, text):
+    """Another export in the place of a version: every file is new."""
+    if (folder / str(version)).exists():
+        (folder / str(version)).rename(folder / f"old-{text}")
+    write(folder, version, text)
+    (folder / str(version) / "saved_model.pb").touch()
+
+
+def test_a_version_that_was_removed_and_exported_again_is_loaded_again(versions, folder):
+    replace(folder, 1, "one")
+    poll(versions)
+    replace(folder, 1, "again")
+    poll(versions)
+    poll(versions)
+    assert served(versions) == "again" and sum(line.startswith("loading") for line in versions.said) == 2
+    replace(folder, 1, "broken")
+    poll(versions)
+    poll(versions)
+    assert served(versions) == "again" and versions.states() == [(1, State("AVAILABLE"))]
+    assert sum("is broken" in line for line in versions.said) == 1
+    (folder / "1" / "saved_model.pb").unlink()  # as while it is being removed
+    poll(versions)
+    assert served(versions) == "again"
+
+
+def test_a_version_that_is_replaced_by_a_broken_one_goes_on(versions, folder):
+    for version, text in ((1, "one"), (2, "two")):
+        replace(folder, version, text)
+    poll(versions)
+    replace(folder, 2, "broken")
+    for _ in range(3):
+        poll(versions)
+    assert served(versions) == "two" and versions.states(2) == [(2, State("AVAILABLE"))]
+    assert sum("is broken" in line for line in versions.said) == 1
+
+
 def test_the_memory_of_an_old_version_is_given_back(versions, folder):
     class Model:
         def __init__(self):
@@ -212,11 +247,12 @@ def test_the_memory_of_an_old_version_is_given_back(versions, folder):
     versions._load = lambda _: Model()
     write(folder, 1, "one")
     poll(versions)
-    with versions.use() as old:
-        old = weakref.ref(old)
-    write(folder, 2, "two")
-    poll(versions)
-    assert old() is None
+    for version in (2, 2):  # another one, then the same one once more
+        with versions.use() as old:
+            old = weakref.ref(old)
+        replace(folder, version, "two")
+        poll(versions)
+        assert old() is None
 
 
 def test_a_version_is_unloaded_after_its_last_request(versions, folder):
@@ -237,6 +273,10 @@ def test_a_version_is_unloaded_after_its_last_request(versions, folder):
 
 @pytest.mark.parametrize("version", [None, 3])
 def test_a_version_that_is_not_there_is_not_found(versions, version):
+    with pytest.raises(RequestError, match="of model demo are being looked for") as caught:
+        served(versions, version)
+    assert (caught.value.status, caught.value.retry_after) == (503, 5)
+    poll(versions)
     with pytest.raises(RequestError, match="Servable not found for request: (Latest|Specific)") as caught:
         served(versions, version)
     assert caught.value.status == 404
@@ -264,6 +304,14 @@ def test_waiting_for_a_version_is_said_once(versions):
     poll(versions)
     poll(versions)
     assert len(versions.said) == 1 and versions.said[0].startswith("waiting for a version")
+
+
+def test_two_things_that_are_wrong_are_said_once_each_and_again_when_they_come_back(versions):
+    wrong = ["no", "labels"]
+    for labels in (wrong, wrong, {}, wrong, wrong):
+        versions.labels = labels
+        poll(versions)
+    assert [line[:10] for line in versions.said] == ["ValueError", "waiting fo", "ValueError"]
 
 
 def test_who_names_the_folder_of_a_run_is_told_where_its_versions_are(versions, folder):
