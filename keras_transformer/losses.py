@@ -59,6 +59,14 @@ def token_weights(labels, sample_weight=None):
     return real * (ops.expand_dims(sample_weight, -1) if of_sentences else sample_weight)
 
 
+def dtype_of_sums(dtype):
+    """The dtype of a loss or a metric; without one at least float32, whatever Keras's floatx is.
+
+    Keras casts labels to it, too, and 16 bits hold neither large ids nor the sum of many tokens.
+    """
+    return dtype or keras.backend.result_type(keras.config.floatx(), "float32")
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Label-smoothed cross-entropy, the mean over all tokens. Padding and negative labels have no weight.
@@ -75,7 +83,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def __init__(self, label_smoothing=0.1, reduction="mean_with_sample_weight", name="loss", dtype=None):
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"`label_smoothing` must be at least 0 and less than 1. Received: {label_smoothing}.")
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        super().__init__(name=name, reduction=reduction, dtype=dtype_of_sums(dtype))
         self.label_smoothing = label_smoothing
 
     def __call__(self, y_true, y_pred, sample_weight=None):

@@ -7,11 +7,14 @@ sample weights say.
 import keras
 from keras import ops
 
-from keras_transformer.losses import cross_entropies, token_weights
+from keras_transformer.losses import cross_entropies, dtype_of_sums, token_weights
 
 
 class _TokenMean(keras.metrics.Mean):
     """Mean over all tokens of all batches of `values(y_true, y_pred)`: (B, T), (B, T, V) -> (B, T)."""
+
+    def __init__(self, name, dtype=None):
+        super().__init__(name=name, dtype=dtype_of_sums(dtype))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         weights = token_weights(y_true, sample_weight)

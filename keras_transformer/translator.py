@@ -60,10 +60,10 @@ class Translator:
         model: a `Transformer`.
         tokenizers: its `Tokenizers`.
         decode: the `DecodeConfig`.
-        xla: whether XLA compiles the search; None: only for the shapes for which that pays, see `compilation.py`. A
-            compiled search keeps a copy of the decoder's kernels and of the vocabulary, and TensorFlow keeps the
-            programs until the process ends: for a small model 200 MB for the first shape of a translator and 50 MB for
-            every other one.
+        xla: whether XLA compiles the search of `translate` and `translate_nbest`; all others run as a graph. None: only
+            for the shapes for which that pays, see `compilation.py`. A compiled search keeps a copy of the decoder's
+            kernels and of the vocabulary, and TensorFlow keeps the programs until the process ends: for a small model
+            200 MB for the first shape of a translator and 50 MB for every other one.
 
     On a GPU the whole process multiplies float32 as float32 from then on; see `gpu.py`.
     """

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "keras_transformer"
 
-# The napkin of docs/architecture.md: what a module or package may import of this project. A package may import itself.
+# The picture of docs/architecture.md: what a module or package may import of this project. A package may import itself.
 ALLOWED = {
     "keras_transformer_cli": [],  # but for `main`, which hands over to `__main__`
     "config": [],

@@ -197,6 +197,17 @@ def test_learned_positions_limit_input_and_output():
     assert inference.search(model, source_ids, DECODE.replace(min_length=99)).lengths[0, 0] == 11
 
 
+def test_positions_for_two_pieces_are_room_enough_for_xla():
+    model = Transformer(VOCAB_SIZE, positions="learned", max_positions=2, **SIZES)
+
+    def search(ids, loop):
+        return inference.search(model, ids, DECODE, num_hypotheses=3, loop=loop)
+
+    source_ids = np.array([[5, 3]] * 4, np.int32)
+    found = tf.function(search, jit_compile=True, autograph=False)(source_ids, "xla")
+    np.testing.assert_array_equal(found.ids, search(source_ids, "any").ids)
+
+
 @pytest.mark.parametrize("loop", ["any", "xla"])
 @pytest.mark.parametrize("batch", [2, 5])  # 6 rows go through panels, 15 do not
 @pytest.mark.parametrize("large", [1, products.LARGE_DENSE])  # 6 rows and 15 of them have dense layers on the left
@@ -269,6 +280,24 @@ def test_a_search_that_outgrows_its_first_room_finds_what_one_with_all_room_find
     assert (found.lengths.numpy() == 33).all()
     np.testing.assert_array_equal(found.ids, plain.ids)
     np.testing.assert_allclose(found.log_probs, plain.log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("loop, rooms", [("graph", [8, 16, 24, 32, 33]), ("xla", [6, 12, 33])])
+def test_a_search_begins_with_little_room_and_in_a_graph_with_one_beam(model, rng, monkeypatch, loop, rooms):
+    source_ids = np.array([[*rng.integers(4, VOCAB_SIZE, 2), 3] for _ in range(9)], np.int32)
+    seen, step = [], Transformer.step
+
+    def watched(self, ids, index, cache):
+        seen.append((int(index), ids.shape[1], cache.path.shape[2] // cache.path.shape[1]))
+        return step(self, ids, index, cache)
+
+    monkeypatch.setattr(Transformer, "step", watched)
+    inference.search(model, source_ids, DECODE.replace(extra_length=30, min_length=99), loop=loop)  # eagerly
+    assert [beams for index, beams, _ in seen if index == 0] == [1 if loop == "graph" else 3]
+    assert {beams for index, beams, _ in seen if index > 0} == {3}
+    found = sorted({room for index, _, room in seen if index > 0})
+    assert found == rooms
+    assert all(room == next(each for each in rooms if each > index) for index, _, room in seen if index > 0)
 
 
 @pytest.mark.parametrize("loop", ["graph", "xla"])

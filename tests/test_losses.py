@@ -221,15 +221,20 @@ def test_it_is_computed_in_float32_or_more(labels, logits, dtype, computed):
     assert {part.dtype.name for part in cross_entropies(labels, tf.cast(logits, dtype), 0.1)} == {computed}
 
 
-def test_a_large_id_is_not_rounded_under_a_half_precision_policy():
-    labels = np.array([[1009]])  # between two numbers of bfloat16
-    logits = tf.one_hot(labels, 1013, on_value=30.0)
-    previous = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
+@pytest.mark.parametrize("floats", ["mixed_bfloat16", "bfloat16", "float16"])
+def test_a_large_id_is_not_rounded_where_keras_has_half_precision(floats):
+    labels = np.array([[8011]])  # between two numbers of bfloat16, and of float16
+    logits = tf.one_hot(labels, 8017, on_value=30.0)
+    before = keras.config.dtype_policy(), keras.config.floatx()
     try:
+        if floats.startswith("mixed"):
+            keras.config.set_dtype_policy(floats)
+        else:
+            keras.config.set_floatx(floats)
         loss = SmoothedCrossEntropy(0.0)(labels, logits)
     finally:
-        keras.config.set_dtype_policy(previous)
+        keras.config.set_dtype_policy(before[0])
+        keras.config.set_floatx(before[1])
     assert loss.dtype == "float32" and float(loss) < 1e-6
 
 

@@ -53,6 +53,18 @@ def test_padding_has_no_weight_whatever_the_sample_weights_say(rng, kind, shape)
     )
 
 
+def test_tokens_are_counted_in_float32_where_keras_has_half_precision():
+    before = keras.config.floatx()
+    keras.config.set_floatx("bfloat16")
+    try:
+        metric = TokenAccuracy()
+    finally:
+        keras.config.set_floatx(before)
+    for _ in range(3):
+        metric.update_state(np.ones((1, 301)), np.tile([0.0, 1.0, 0.0], (1, 301, 1)))
+    assert float(metric.count) == 903  # no number of bfloat16
+
+
 def test_accuracy_is_the_share_of_labels_with_the_highest_score():
     labels = np.array([[3, 5, 7, PAD], [11, PAD, PAD, PAD]])
     logits = np.eye(V)[np.array([[3, 5, 6, PAD], [11, PAD, 1, 2]])]

@@ -309,6 +309,23 @@ def test_sinusoids_reach_beyond_any_length(sinusoids):
     assert np.isfinite(logits_of(variant("post"), source_ids, sentences((T,), T, first=BOS))).all()
 
 
+def test_fresh_weights_are_those_of_docs_paper():
+    sizes = dict(d_model=64, d_ff=128, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(211, positions="learned", max_positions=101, scoring="additive", **sizes)
+    for weight in model.trainable_variables:
+        values = weight.numpy()
+        if weight.name in ("kernel", "score_vector"):  # Glorot uniform
+            limit = np.sqrt(6 / sum(values.shape))
+            assert 0.8 * limit < np.abs(values).max() <= limit, weight.path
+            assert np.std(values) == pytest.approx(limit / np.sqrt(3), rel=0.1 if values.size > 1000 else 0.3), (
+                weight.path
+            )
+        elif weight.name in ("embeddings", "table"):
+            assert np.std(values) == pytest.approx(64**-0.5, rel=0.05), weight.path
+        else:
+            assert (values == (weight.name == "gamma")).all() and weight.name in ("gamma", "beta", "bias"), weight.path
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_sentences_beyond_the_learned_positions_fail_clearly(side):
     model = variant("learned")

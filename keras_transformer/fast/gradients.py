@@ -50,14 +50,15 @@ def with_gradient(function):
 
 
 def on_every_row(vector, x):
-    """`vector` repeated for every row of `x`. (D,), (..., D) -> (..., D)
+    """`vector`, to be used with every row of `x`; repeated where XLA compiles for a CPU. (D,), (..., D) -> (..., D)
 
-    The gradient, a sum over all rows, is a product with ones: XLA's own sum takes 4 ms for (32, 32, 512), the product
-    0.1 ms. There are eight rows of ones, because XLA would turn a product with one row into a loop again. On a GPU,
-    where sums are fast, it would copy the gradients of all vectors into one array to make all the products at once.
+    There the gradient, a sum over all rows, is a product with ones: XLA's own sum takes 4 ms for (32, 32, 512), the
+    product 0.1 ms. There are eight rows of ones, because XLA would turn a product with one row into a loop again. On a
+    GPU, where sums are fast, it would copy the gradients of all vectors into one array to make all the products at
+    once. Without XLA the repeated vectors would be written out.
     """
-    if on_gpu():
-        return tf.broadcast_to(vector, tf.shape(x))
+    if not by_xla_on_cpu():
+        return vector
 
     @with_gradient
     def broadcast(vector):
@@ -71,7 +72,10 @@ def on_every_row(vector, x):
 
 
 def key_product(query, key):
-    """Q K^T of every head. (B, H, T, K), (B, H, S, K) -> (B, H, T, S)"""
+    """Q K^T of every head. (B, H, T, K), (B, H, S, K) -> (B, H, T, S)
+
+    Keys that all sentences share, (1, H, S, K), have a gradient only if their shape says so.
+    """
     if not by_xla_on_cpu() or query.shape[:2] != key.shape[:2]:
         return tf.matmul(query, key, transpose_b=True)
 
@@ -86,7 +90,7 @@ def key_product(query, key):
 
 
 def value_product(weights, value):
-    """Sums of the values of every head. (B, H, T, S), (B, H, S, K) -> (B, H, T, K)"""
+    """Sums of the values of every head. (B, H, T, S), (B, H, S, K) -> (B, H, T, K); shared ones as for `key_product`"""
     if not by_xla_on_cpu() or weights.shape[:2] != value.shape[:2]:
         return tf.matmul(weights, value)
 

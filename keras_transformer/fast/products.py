@@ -4,7 +4,7 @@ A step of a search multiplies few rows by every kernel of the decoder, and its t
 their usual layout, libraries read a kernel for four rows at half the speed of the memory or less. So before its loop a
 search may prepare another way to multiply for a layer, a `Product`:
 
-    panel_product         XLA    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together;
+    xla_products          XLA    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together;
                                  for a large kernel, turned to (N, D), arrays of its rows, each as the left operand
     gpu_products          XLA    on a GPU: the kernels of layers that multiply the same rows, side by side
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
@@ -77,14 +77,29 @@ def xla_products(layers, panels=None):
     """The fastest products for XLA, of layers that multiply the same rows. -> {layer: Product}
 
     Their kernels are put side by side. Every layer multiplies by all of them and takes its own columns of the result;
-    XLA makes what is common only once. `panels` are their `xla_panels`, where these have been kept.
+    XLA makes what is common only once. `panels` are their `xla_panels`, where these have been kept. They are for 2 to
+    `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster. The rows of a dense layer's are
+    for up to `LARGE_DENSE_ROWS`, because its result, which has to be turned around, is small.
     """
     transposed, panels = _are_transposed(layers), panels or xla_panels(layers)
+    are_rows = panels[0].shape.rank == 2
+    most = LARGE_DENSE_ROWS if are_rows and not transposed else FEW_ROWS
     columns, size = _columns(layers)
-    return {
-        layer: panel_product(layer.cast_kernel(), panels, begin_end, size, transposed)
-        for layer, begin_end in columns.items()
-    }
+
+    def of_all(rows):
+        return by_rows(rows, panels) if are_rows else by_panels(rows, panels, size)
+
+    def product_of(layer, begin, end):
+        plain = plain_product(layer.cast_kernel(), transposed)
+
+        def multiply(rows):
+            num_rows = tf.shape(rows)[0]
+            few = (num_rows > 1) & (num_rows <= most)  # for a single row XLA reads the usual layout fast
+            return tf.cond(few, lambda: of_all(rows)[:, begin:end], lambda: plain(rows))
+
+        return multiply
+
+    return {layer: product_of(layer, *begin_end) for layer, begin_end in columns.items()}
 
 
 def gpu_products(layers):
@@ -134,29 +149,6 @@ def _columns(layers):
     sizes = [layer.kernel.shape[0 if layer.is_transposed else 1] for layer in layers]
     places = [0, *itertools.accumulate(sizes)]
     return dict(zip(layers, itertools.pairwise(places), strict=True)), places[-1]
-
-
-def panel_product(kernel, panels, columns, size, transposed=False):
-    """Multiplies by panels, or by rows of a large kernel, for XLA. (D, N), or (N, D) if `transposed` -> Product
-
-    These are for 2 to `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster. The rows of a
-    dense layer's are for up to `LARGE_DENSE_ROWS`, because its result, which has to be turned around, is small.
-    `columns`, (begin, end), are the kernel's own among the `size` columns of the panels.
-    """
-    plain, (begin, end) = plain_product(kernel, transposed), columns
-    is_left = panels[0].shape.rank == 2
-    most = LARGE_DENSE_ROWS if is_left and not transposed else FEW_ROWS
-
-    def of_few(rows):
-        y = by_rows(rows, panels) if is_left else by_panels(rows, panels, size)
-        return y[:, begin:end]
-
-    def multiply(rows):
-        num_rows = tf.shape(rows)[0]
-        few = (num_rows > 1) & (num_rows <= most)  # for a single row XLA reads the usual layout fast
-        return tf.cond(few, lambda: of_few(rows), lambda: plain(rows))
-
-    return multiply
 
 
 def left_product(kernel):

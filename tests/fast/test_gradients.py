@@ -23,7 +23,7 @@ from keras_transformer.fast.gradients import (
 from keras_transformer.fast.products import use_products
 from keras_transformer.fast_products import training_products
 from keras_transformer.layers.attention import MultiHeadAttention
-from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.dense import Dense, LayerNormalization
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies
 
@@ -252,6 +252,26 @@ def test_xla_makes_the_gradient_of_a_bias_as_a_product():
     assert re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program) == ["f32[64,16]", "f32[8,16]"]
 
 
+def test_xla_makes_the_gradients_of_a_normalisation_as_products_and_nobody_else_does():
+    layer = LayerNormalization()
+    layer.build((None, 16))
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(x, training=True)))
+        return tape.gradient(loss, [layer.gamma.value, layer.beta.value])
+
+    compiled = tf.function(gradients, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir(tf.ones((64, 16)))("optimized_hlo")
+    assert re.findall(r"= (f32\[\d+,\d+\])\S* dot\(", program) == ["f32[8,16]"] * 2
+    graph = tf.function(gradients, autograph=False).get_concrete_function(tf.TensorSpec((None, 16))).graph
+    made_by = [x.op for x in graph.outputs]
+    while any(operation.type in ("Identity", "Reshape") for operation in made_by):
+        made_by = [op.inputs[0].op if op.type in ("Identity", "Reshape") else op for op in made_by]
+    assert [operation.type for operation in made_by] == ["Sum"] * 2
+    assert not {operation.type for operation in graph.get_operations()} & {"MatMul", "BroadcastTo"}
+
+
 def test_keys_that_all_sentences_share_have_one_gradient(rng):
     query, key = tf.constant(rng.normal(size=(2, 3, 5, 8))), tf.constant(rng.normal(size=(1, 3, 7, 8)))
 
@@ -330,9 +350,9 @@ def test_a_gradient_without_xla_has_nothing_of_xla():
     assert not [kind for kind in kinds if kind.startswith("Xla")]
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
-def test_the_gradient_of_a_vector_is_a_product_where_sums_are_slow(rng, monkeypatch, on_gpu):
-    monkeypatch.setattr(module, "on_gpu", lambda: on_gpu)
+@pytest.mark.parametrize("slow", [True, False])
+def test_the_gradient_of_a_vector_is_a_product_where_sums_are_slow(rng, monkeypatch, slow):
+    monkeypatch.setattr(module, "by_xla_on_cpu", lambda: slow)
     vector, x, weights = (tf.constant(rng.normal(size=size), tf.float32) for size in (16, (3, 5, 16), (3, 5, 16)))
 
     @tf.function(jit_compile=True, autograph=False)
@@ -343,4 +363,4 @@ def test_the_gradient_of_a_vector_is_a_product_where_sums_are_slow(rng, monkeypa
         return tape.gradient(y, vector)
 
     np.testing.assert_allclose(gradient(vector), tf.reduce_sum(weights, (0, 1)), atol=1e-5)
-    assert (" dot(" in gradient.experimental_get_compiler_ir(vector)("hlo")) == (not on_gpu)
+    assert (" dot(" in gradient.experimental_get_compiler_ir(vector)("hlo")) == slow

@@ -1,5 +1,7 @@
 """Masks that look like chance."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -96,10 +98,14 @@ def test_every_replica_has_a_mask_of_its_own_and_the_first_that_of_one_device():
     assert strategy.num_replicas_in_sync == 2
     with strategy.scope():
         layer = Dropout(0.4, seed=1)
-    drawn = strategy.experimental_local_results(strategy.run(lambda: layer(x, training=True)))
-    np.testing.assert_array_equal(drawn[0], alone)
-    first, second = (np.asarray(each) == 0 for each in drawn)
-    assert is_chance(np.count_nonzero(first & second), 0.4**2, first.size)
+    masks = []
+    for _ in range(3):  # replica 1 must not have at one call what replica 0 has at another
+        drawn = strategy.experimental_local_results(strategy.run(lambda: layer(x, training=True)))
+        if not masks:
+            np.testing.assert_array_equal(drawn[0], alone)
+        masks += [np.asarray(each) == 0 for each in drawn]
+    for first, second in itertools.combinations(masks, 2):
+        assert is_chance(np.count_nonzero(first & second), 0.4**2, first.size)
 
 
 def test_elements_are_dropped_one_by_one():
