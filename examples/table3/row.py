@@ -26,8 +26,9 @@ TOKENS_PER_BATCH = 2048  # positions a side: many small steps learn most in a sh
 def train(name, plan, workdir):
     """Trains a row, or goes on with it, and scores it on the validation set."""
     folder, base = workdir / name, workdir / "base"
-    if name != "base" and not folder.exists():  # the text is prepared once, and of it comes the same tokenizer
-        shutil.copytree(base / "data", folder / "data")
+    for split in ("train", "valid") if name != "base" else ():  # prepared once; of the text comes the same tokenizer
+        if not (folder / "data" / split).exists():
+            shutil.copytree(base / "data" / split, folder / "data" / split)
     run_logged(training_command(folder, settings_of(name, plan)), folder)
     run_logged(evaluation_command(name, plan, workdir), folder)
     os.replace(folder / "dev.json.partial", folder / "dev.json")

@@ -137,7 +137,8 @@ def time_base(plan, folder) -> tuple[float, float, float]:
     print(f"Timing {TIMED_STEPS} steps of base ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
-    run_logged(training_command(folder, settings_of("base", plan | {"steps": TIMED_STEPS})), folder)
+    few = plan | {"steps": TIMED_STEPS, "set": [*plan["set"], "train.cooldown_steps=0"]}  # which may be for more steps
+    run_logged(training_command(folder, settings_of("base", few)), folder)
     elapsed = time.monotonic() - began
     at = [record["seconds"] for record in read_log(folder / "log.jsonl") if record["kind"] == "train"]
     intervals = [later - earlier for earlier, later in itertools.pairwise(at)]

@@ -11,8 +11,9 @@ import row as table_row
 import run
 from paper import FACTORS, GROUPS, ROWS, WIDTHS, cost, scaled
 
-from keras_transformer import Transformer, preset
+from keras_transformer import Transformer, load_recipe, preset
 from keras_transformer.data.demo import demo_pairs
+from keras_transformer.data.prepare import DATA_FILES
 from keras_transformer.training.workdir import Workdir
 from tests.test_presets import MILLIONS
 from tests.test_presets import ROWS as PRINTED
@@ -265,8 +266,10 @@ def test_a_command_that_fails_ends_it_with_its_exit_code_and_its_last_words(tmp_
 
 
 def test_a_row_begins_in_a_folder_that_a_run_takes(tmp_path, monkeypatch):
-    (tmp_path / "base" / "data" / "train").mkdir(parents=True)
-    (tmp_path / "base" / "tokenizer.model").touch()
+    for split in ("train", "valid"):
+        (tmp_path / "base" / "data" / split).mkdir(parents=True)
+    for name in ("tokenizer.model", *DATA_FILES):
+        (tmp_path / "base" / name).touch()
 
     def command(_, folder):
         Workdir(folder).claim(preset("tiny"))
@@ -276,6 +279,20 @@ def test_a_row_begins_in_a_folder_that_a_run_takes(tmp_path, monkeypatch):
     plan = {"data": "/data", "languages": ["en", "de"], "factor": 4, "steps": 70, "seed": 3, "set": []}
     table_row.train("A1", plan, tmp_path)
     assert (tmp_path / "A1" / "data" / "train").is_dir() and table_row.is_finished(tmp_path / "A1")
+
+
+def test_base_is_timed_without_a_cooldown_for_more_steps(tmp_path, monkeypatch):
+    words = []
+
+    def run_logged(command, folder):
+        words.extend(word for word in map(str, command) if "=" in word)
+        raise SystemExit
+
+    monkeypatch.setattr(run, "run_logged", run_logged)
+    plan = {"data": "/data", "languages": ["en", "de"], "factor": 4, "steps": 900, "seed": 3}
+    with pytest.raises(SystemExit):
+        run.time_base(plan | {"set": ["train.cooldown_steps=500"]}, tmp_path / "timing")
+    assert load_recipe(None, words).train.steps == run.TIMED_STEPS
 
 
 @pytest.mark.slow
