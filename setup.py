@@ -10,7 +10,7 @@ extras = {
     "plots": ["matplotlib>=3.8", "tensorboard>=2.19"],
     "server": ["starlette>=0.40", "uvicorn>=0.30"],
 }
-tests = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "pyyaml>=6", "sacremoses>=0.1", "ruff>=0.6"]
+tests = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "pyyaml>=6", "sacremoses>=0.1", "ruff>=0.13"]
 
 package = Path("keras_transformer", "__init__.py")  # which setup must not import: it needs what is to be installed
 
@@ -35,6 +35,7 @@ setup(
         "sacrebleu>=2.4",
         "tensorflow-serving-api==2.21.*",  # the protos of what is exported with the model, and of the gRPC client
         "requests>=2.31",
+        "urllib3>=2",  # of requests; its 1.26 has no jitter between attempts
     ],
     extras_require={**extras, "dev": [*tests, *(name for names in extras.values() for name in names)]},
     entry_points={"console_scripts": ["keras-transformer = keras_transformer_cli:main"]},

@@ -107,8 +107,8 @@ def meter(size, mib):
         "product_xla": lambda: compiled(x, y),
     }
     array = np.ones(mib * 2**17, np.int64)  # integers, which are added faster than read; zeros would be one page
-    threads = ThreadPoolExecutor(os.cpu_count())
-    parts = np.array_split(array, os.cpu_count())
+    threads = ThreadPoolExecutor(measure.cores())
+    parts = np.array_split(array, measure.cores())
     readings = {"read_1": array.sum, "read_all": lambda: list(threads.map(np.sum, parts))}
 
     def limits():

@@ -19,7 +19,6 @@ import numpy as np
 import works
 from ctranslate2.specs import TransformerSpec
 
-THREADS = 2
 PIECES = ["<pad>", "<unk>", "<s>", "</s>"]
 
 
@@ -74,7 +73,7 @@ def load(sizes):
         spec.validate()
         spec.optimize()
         spec.save(folder)
-        options = dict(compute_type="float32", inter_threads=1, intra_threads=THREADS)
+        options = dict(compute_type="float32", inter_threads=1, intra_threads=measure.cores())
         return ctranslate2.Translator(folder, device="cpu", **options), pieces
 
 

@@ -23,7 +23,6 @@ import opennmt
 import tensorflow as tf
 import works
 
-THREADS = 2
 DROPOUT = 0.1
 NUM_BATCHES = 8
 
@@ -104,7 +103,7 @@ def main():
     parser.add_argument("work", choices=works.WORKS)
     parser.add_argument("--dropout-everywhere", action="store_true", help="as the library has it by itself")
     options = parser.parse_args()
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_intra_op_parallelism_threads(measure.cores())
     work = works.WORKS[options.work]
     if isinstance(work, works.Training):
         updates = training(work, options.dropout_everywhere)

@@ -187,3 +187,9 @@ def test_the_health_check_fails_without_the_model_or_the_server(tmp_path, server
     server.shutdown()
     server.server_close()
     assert not healthy(export(tmp_path / "demo"), server.server_port)
+
+
+def test_a_container_has_as_long_to_start_as_a_pod(tmp_path):
+    folder = export(tmp_path / "demo")
+    probe = manifests(folder)[0]["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
+    assert compose(folder)["healthcheck"]["start_period"] == f"{probe['periodSeconds'] * probe['failureThreshold']}s"
