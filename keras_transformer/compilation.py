@@ -2,10 +2,11 @@
 
 XLA makes a search up to three times as fast, but compiles every shape of its input anew, which takes seconds. So inputs
 are padded to a few shapes, and a shape is compiled as soon as that is cheaper: when the time it has taken without XLA,
-and the time it is certain to take yet, are more than compiling takes. So a sentence is translated at once and a large
-file by compiled programs, and where a sentence comes now and then, the shapes that keep coming back are compiled.
+and the time it is certain to take yet, are more than compiling takes, by the last shape that was compiled. So a
+sentence is translated at once and a large file by compiled programs, and where a sentence comes now and then, the
+shapes that keep coming back are compiled.
 
-    ids (61, 21)  --as a graph, until (64, 24) has taken COMPILE_SECONDS; then padded-->  compiled (64, 24)
+    ids (61, 21)  --as a graph, until (64, 24) has taken as long as compiling; then padded-->  compiled (64, 24)
 """
 
 import time
@@ -16,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import tensorflow as tf
 
-COMPILE_SECONDS = 7.0  # what compiling a shape takes, about
+COMPILE_SECONDS = 7.0  # what compiling a shape takes, about, until one has been compiled
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -55,6 +56,8 @@ class WhereItPays:
         self._xla, self._longest, self._prepare = xla, longest, prepare
         self._graph, self._compiled = traced(False), traced(True)
         self._spent = Counter()  # seconds without XLA, by padded shape
+        self._worth_compiling = set()  # padded shapes
+        self._compiled_shapes, self._compile_seconds = set(), COMPILE_SECONDS
 
     @cached_property
     def _program(self):
@@ -70,16 +73,24 @@ class WhereItPays:
     def __call__(self, ids: np.ndarray, ahead: int = 0):
         """The results as arrays; `ahead` is how many more calls of this padded shape are certain to come."""
         shape = padded_shape(*ids.shape)
-        if self._xla or (self._xla is None and self._spent[shape] >= COMPILE_SECONDS):
-            rows, width = shape
-            padded = np.zeros((rows, max(ids.shape[1], min(width, self._longest or width))), np.int32)
-            padded[: ids.shape[0], : ids.shape[1]] = ids
-            self._prepare()
-            return self._program(tf.constant(padded), len(ids))
-        traced, began = self._graph.experimental_get_tracing_count(), time.perf_counter()
+        if self._xla or shape in self._worth_compiling:
+            return self._by_xla(ids, *shape)
+        is_first, began = not self._graph.experimental_get_tracing_count(), time.perf_counter()
         results = tf.nest.map_structure(lambda x: x.numpy(), self._graph(ids))
-        if traced:  # else most of the time was tracing
-            seconds = time.perf_counter() - began
-            pays = self._spent[shape] + (1 + ahead) * seconds >= COMPILE_SECONDS
-            self._spent[shape] = COMPILE_SECONDS if pays else self._spent[shape] + seconds
+        seconds = time.perf_counter() - began
+        if not is_first:  # then most of the time was tracing
+            self._spent[shape] += seconds
+            if self._xla is None and self._spent[shape] + ahead * seconds >= self._compile_seconds:
+                self._worth_compiling.add(shape)
+        return results
+
+    def _by_xla(self, ids, rows, width):
+        padded = np.zeros((rows, max(ids.shape[1], min(width, self._longest or width))), np.int32)
+        padded[: ids.shape[0], : ids.shape[1]] = ids
+        self._prepare()
+        program, began = self._program, time.perf_counter()
+        results = program(tf.constant(padded), len(ids))
+        if padded.shape not in self._compiled_shapes:
+            self._compiled_shapes.add(padded.shape)
+            self._compile_seconds = time.perf_counter() - began
         return results

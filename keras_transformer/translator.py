@@ -76,12 +76,9 @@ class Translator:
         *,
         xla: bool | None = None,
     ):
-        sizes = model.source_vocab_size, model.vocab_size
-        found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
-        if any(size > limit for size, limit in zip(found, sizes, strict=True)):
-            raise ValueError(f"`tokenizers` must have at most the model's {sizes} pieces. Received: {found}.")
+        model_folder.check_sizes(tokenizers, model, "A translator")
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
-        self._xla = xla
+        self._xla, self._data = xla, None
         multiply_in_float32()
         self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
         self._panels = keep_panels(model)  # for those that XLA compiles
@@ -94,7 +91,9 @@ class Translator:
     def load(cls, workdir, *, xla: bool | None = None, **decode) -> Self:
         """Loads the finished model of a run; `decode` changes fields of its `DecodeConfig`."""
         config, tokenizers, model = model_folder.load(Path(workdir))
-        return cls(model, tokenizers, config.decode.replace(**decode), xla=xla)
+        translator = cls(model, tokenizers, config.decode.replace(**decode), xla=xla)
+        translator._data = config.data
+        return translator
 
     def save(self, folder):
         """Writes the model, in float32, the tokenizers and the rules of the search to a folder of their own.
@@ -114,13 +113,14 @@ class Translator:
         model_folder.write(folder, sections, self.tokenizers, model)
 
     def _config(self):
-        """What is known of a run that was none."""
-        c, tokenizers = self.model.config, self.tokenizers
-        max_length = max(2, min(DataConfig.max_length, c.max_positions))  # no more than there are learned positions
-        data = DataConfig(
-            train=None, shared_vocab=tokenizers.shared, lowercase=tokenizers.source.lowercase, max_length=max_length
-        )
-        return Config(model=c, data=data, decode=self.decode)
+        """The configuration of the run without its text; what is known of it where there was none."""
+        c, tokenizers, data = self.model.config, self.tokenizers, self._data
+        if data is None:
+            max_length = max(2, min(DataConfig.max_length, c.max_positions))  # no more than there are learned positions
+            data = DataConfig(
+                shared_vocab=tokenizers.shared, lowercase=tokenizers.source.lowercase, max_length=max_length
+            )
+        return Config(model=c, data=data.replace(train=None, valid=None, test=None), decode=self.decode)
 
     @property
     def model(self) -> Transformer:
@@ -306,12 +306,11 @@ class Translator:
         ]
 
     def _cut(self, ids, limit, text):
-        c = self.decode
-        names = {
-            c.max_input_length: "decode.max_input_length",
-            c.max_input_length + c.extra_length: "decode.max_input_length + decode.extra_length",
-        }
-        name = names.get(limit, "model.max_positions")
+        name = "decode.max_input_length"
+        if self.model.config.positions == "learned" and limit == self.model.config.max_positions:
+            name = "model.max_positions"
+        elif limit > self.decode.max_input_length:
+            name += " + decode.extra_length"
         log.warning("Read %d of %d pieces (%s) of: %s", limit, len(ids), name, _shortened(text))
         return [*ids[: limit - 1], EOS_ID]
 

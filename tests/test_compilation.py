@@ -62,13 +62,20 @@ def test_ids_are_padded_up_to_the_longest_that_there_can_be_and_longer_ones_not_
 
 def test_something_is_prepared_before_every_compiled_call_and_before_no_other(monkeypatch):
     events = []
-    function = WhereItPays(lambda ids, compiled: ids + 1, prepare=lambda: events.append("prepared"))
     take(1.0, monkeypatch)
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 2.0)
+    function = WhereItPays(lambda ids, compiled: ids + 1, prepare=lambda: events.append("prepared"))
     for _ in range(5):
         function(np.ones((2, 9), np.int32))
         events.append("compiled" if function._compiled.experimental_get_tracing_count() else "not")
     assert events == ["not"] * 3 + ["prepared", "compiled"] * 2
+
+
+def compiled(function, shape):
+    """Whether a call is compiled."""
+    before = function._spent.total()
+    function(np.ones(shape, np.int32))
+    return function._spent.total() == before
 
 
 def compiled_after(function, shape, most=99, ahead=0):
@@ -82,17 +89,27 @@ def compiled_after(function, shape, most=99, ahead=0):
 
 
 def test_a_shape_is_compiled_once_it_has_taken_as_long_as_that(monkeypatch):
-    function = WhereItPays(lambda ids, compiled: ids + 1)
     take(1.0, monkeypatch)
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 5.0)
+    function = WhereItPays(lambda ids, compiled: ids + 1)
     assert compiled_after(function, (3, 7)) == 1 + 5  # the first call is tracing, which does not count
 
 
 def test_what_is_certain_to_come_counts(monkeypatch):
-    function = WhereItPays(lambda ids, compiled: ids + 1)
     take(1.0, monkeypatch)
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 5.0)
+    function = WhereItPays(lambda ids, compiled: ids + 1)
     assert compiled_after(function, (3, 7), ahead=10) == 2
+
+
+def test_what_compiling_took_decides_about_the_next_shape(monkeypatch):
+    function = WhereItPays(lambda ids, compiled: ids + 1)
+    take(1.0, monkeypatch)
+    function._compile_seconds = 3.0
+    assert compiled_after(function, (3, 7)) == 1 + 3 and function._compile_seconds == 1.0  # the clock says 1 s
+    assert [compiled(function, (3, 15)) for _ in range(2)] == [False, True]  # the first call has taken 1 s
+    function._compile_seconds = 40.0
+    assert [compiled(function, (3, 31)) for _ in range(41)] == [False] * 40 + [True]
 
 
 def test_a_shape_that_comes_seldom_is_never_compiled(monkeypatch):

@@ -73,6 +73,8 @@ def test_a_learning_curve_has_a_panel_for_what_was_logged(shown):
     plots.learning_curve(records(11), None)
     titles = [axes.get_title("left") for axes in shown[0].axes]
     assert titles == ["loss, a token", "perplexity", "BLEU", "learning rate", "target tokens a second", "gradient norm"]
+    assert [axes.get_yscale() for axes in shown[0].axes] == ["linear", "log", *["linear"] * 4]
+    assert [axes.get_ylim()[0] == 0 for axes in shown[0].axes] == [False, False, *[True] * 4]
     steps, losses = shown[0].axes[0].lines[0].get_data()
     assert list(steps) == list(range(1, 12)) and losses[2] == 5.0
     assert list(shown[0].axes[5].lines[0].get_xdata()) == [1, 2, *range(4, 12)]  # None at step 3

@@ -1,12 +1,16 @@
 """Strings to strings."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
 
-from keras_transformer import SmoothedCrossEntropy, Transformer
+from keras_transformer import SmoothedCrossEntropy, Transformer, compilation
+from keras_transformer.compilation import padded_shape
 from keras_transformer.config import ConfigError, DecodeConfig
 from keras_transformer.fast import kept_panels, products
+from keras_transformer.files import write_json
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator, batches_by_length
@@ -161,6 +165,56 @@ def test_a_saved_translator_tells_whether_case_is_folded(tmp_path, lowercase):
     assert Workdir(tmp_path).load_config().data.lowercase == lowercase
 
 
+def test_a_saved_translator_is_scored_as_its_run_was(finished_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    config = Workdir(run).load_config().replace(data=dict(bleu_tokenizer="char", test="elsewhere.tsv"))
+    write_json(run / "config.json", config.to_dict())
+    Translator.load(run).save(tmp_path / "saved")
+    saved = Workdir(tmp_path / "saved").load_config().data
+    assert saved == config.data.replace(train=None, valid=None, test=None) and saved.bleu_tokenizer == "char"
+
+
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_model_of_other_pieces_is_refused(translator, more):
+    sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(translator.model.vocab_size + more, **sizes)
+    with pytest.raises(ValueError, match="A translator: the tokenizers must have the model's"):
+        Translator(model, translator.tokenizers)
+
+
+def test_batches_of_one_shape_are_announced_and_get_smaller_with_many_beams(finished_run, monkeypatch):
+    translator, asked = Translator.load(finished_run, tokens_per_batch=256), []
+
+    def searching(num_hypotheses):
+        def search(ids, ahead):
+            asked.append((ids.shape, ahead))
+            return Translator.searching(translator, num_hypotheses)(ids)
+
+        return search
+
+    monkeypatch.setattr(translator, "searching", searching)
+    translator.translate(["Anna sleeps."] * 100 + ["the dog sees the cat and the old man sees the dog"])
+    shapes = [padded_shape(*shape) for shape, _ in asked]
+    assert len(set(shapes)) < len(shapes) > 3
+    assert [ahead for _, ahead in asked] == [shapes[i + 1 :].count(shape) for i, shape in enumerate(shapes)]
+    for beams, most in ((8, 256), (16, 64)):
+        asked.clear()
+        translator.translate_nbest(["Anna sleeps."] * 40, beams)
+        assert most / 2 < max(rows * width for (rows, width), _ in asked) <= most
+
+
+def test_by_itself_a_translator_compiles_where_that_pays(finished_run, monkeypatch):
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(compilation.WhereItPays, "_by_xla", lambda *_: pytest.fail("compiled"))
+    for xla in (False, None):
+        translator = Translator.load(finished_run, xla=xla)
+        for _ in range(2):  # tracing, and then what says how long it takes
+            translator.translate(["Anna sleeps."])
+    with pytest.raises(pytest.fail.Exception, match="compiled"):
+        translator.translate(["Anna sleeps."])
+
+
 def test_a_translator_that_has_no_configuration_leaves_a_saved_one_alone(translator, tmp_path):
     translator.save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -241,6 +295,17 @@ def test_what_is_too_long_is_cut_and_said(finished_run, caplog):
     assert said.startswith("Read 17 of 8001 pieces (decode.max_input_length) of: 'the dog")
     translator.score(["Anna sleeps."], ["Anna schläft " * 100])
     assert "(decode.max_input_length + decode.extra_length) of" in caplog.text  # a target may be as long
+
+
+def test_the_option_that_cuts_is_named_where_several_have_one_value(finished_run, caplog):
+    tokenizers, sizes = Translator.load(finished_run).tokenizers, dict(d_model=16, d_ff=32, num_heads=2)
+    model = Transformer(
+        tokenizers.target.vocab_size, positions="learned", max_positions=17, num_decoder_layers=1, **sizes
+    )
+    translator = Translator(model, tokenizers, DecodeConfig(max_input_length=17))
+    translator.score(["the dog sees the cat " * 9], ["Anna schläft " * 100])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and all("(model.max_positions) of" in line for line in said)
 
 
 @pytest.mark.parametrize("pieces", [["no such piece"], ["<pad>", "</s>"], ["<s>"], ["</s>", "</s>"]])

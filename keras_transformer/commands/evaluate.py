@@ -8,6 +8,7 @@ from export.options import add_decode
 from keras_transformer.commands.lines import check_output, named, open_output, read_lines
 from keras_transformer.commands.options import WORKDIR, add_file, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
+from keras_transformer.files import open_packed
 from keras_transformer.screen import warn
 
 EPILOG = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
@@ -114,5 +115,5 @@ def _write(options, evaluation, hypotheses, translator):
 
 
 def _write_text(path, text):
-    with named(path):
-        Path(path).write_text(text, encoding="utf-8")
+    with named(path), open_packed(path, "wb") as file:
+        file.write(text.encode("utf-8"))

@@ -1,5 +1,6 @@
 """Scores of a test set, from a run or from files."""
 
+import gzip
 import importlib.util
 import json
 import os
@@ -10,6 +11,7 @@ from argparse import Namespace
 
 import pytest
 
+from keras_transformer import compilation
 from keras_transformer.__main__ import main
 from keras_transformer.commands import evaluate
 from keras_transformer.commands.evaluate import _write
@@ -53,6 +55,20 @@ def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_p
     assert "case:lc" in said and "sentences/s" in said and "cores" in said and "parameters" in said
     if importlib.util.find_spec("matplotlib"):
         assert page.read_text().count("data:image/png") > 1 and "Attention in line" in page.read_text()
+
+
+def test_scores_do_not_depend_on_when_compiling_pays(finished_run, files, monkeypatch):
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(compilation.WhereItPays, "_by_xla", lambda *_: pytest.fail("compiled"))
+    given = "--workdir", finished_run, "--source", files / "source", "--reference", files / "reference"
+    assert run(*given, "--set", "decode.tokens_per_batch=16") == 0
+
+
+def test_a_report_with_such_a_name_is_packed(files):
+    arguments = "--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good"
+    assert run(*arguments, "--json", files / "found.json.gz", "--html", files / "found.html.gz") == 0
+    assert "scores" in json.loads(gzip.decompress((files / "found.json.gz").read_bytes()))
+    assert b"<html" in gzip.decompress((files / "found.html.gz").read_bytes())
 
 
 def test_the_files_are_written_though_nobody_reads_the_report(files, monkeypatch):

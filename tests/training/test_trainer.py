@@ -201,6 +201,10 @@ def test_what_is_said_after_training_has_a_line_of_its_own(untrained):
     assert cleared == ["line"]
 
 
+def test_a_verdict_does_not_depend_on_when_compiling_pays(untrained):
+    assert untrained[0].judge.translator.searching()._xla is False
+
+
 def test_a_batch_of_every_shape_is_run_before_the_first_step(untrained, capsys):
     run, calls = untrained
     with pytest.raises(Trained):
