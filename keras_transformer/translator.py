@@ -76,7 +76,10 @@ class Translator:
         *,
         xla: bool | None = None,
     ):
-        model_folder.check_sizes(tokenizers, model, "A translator")
+        sizes = model.source_vocab_size, model.vocab_size
+        found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
+        if any(size > limit for size, limit in zip(found, sizes, strict=True)):
+            raise ValueError(f"`tokenizers` must have at most the model's {sizes} pieces. Received: {found}.")
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla, self._data = xla, None
         multiply_in_float32()

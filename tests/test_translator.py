@@ -175,11 +175,10 @@ def test_a_saved_translator_is_scored_as_its_run_was(finished_run, tmp_path):
     assert saved == config.data.replace(train=None, valid=None, test=None) and saved.bleu_tokenizer == "char"
 
 
-@pytest.mark.parametrize("more", [1, -1])
-def test_a_model_of_other_pieces_is_refused(translator, more):
+def test_a_model_of_fewer_pieces_is_refused(translator):
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    model = Transformer(translator.model.vocab_size + more, **sizes)
-    with pytest.raises(ValueError, match="A translator: the tokenizers must have the model's"):
+    model = Transformer(translator.model.vocab_size - 1, **sizes)
+    with pytest.raises(ValueError, match="must have at most the model's"):
         Translator(model, translator.tokenizers)
 
 
