@@ -44,7 +44,7 @@ def load(folder: Path) -> Contents:
     with _damage(model_path):
         model = keras.saving.load_model(model_path, compile=False)
     tokenizers = Tokenizers.load(folder)
-    check_sizes(tokenizers, model, folder)
+    _check_sizes(folder, tokenizers, model)
     return Contents(config, tokenizers, model)
 
 
@@ -66,7 +66,7 @@ def write(
         metadata: what model.json will hold, if anything.
         save: writes a model to a path.
     """
-    check_sizes(tokenizers, model, folder)
+    _check_sizes(folder, tokenizers, model)
     with filling(folder, FILES) as aside:
         write_json(aside / "config.json", config)
         tokenizers.save(aside)
@@ -87,11 +87,11 @@ def is_without_training(folder: Path) -> bool:
     return config.keys() == set(SECTIONS) and isinstance(data, dict) and "train" in data and data["train"] is None
 
 
-def check_sizes(tokenizers: Tokenizers, model: Transformer, whose):
-    """Refuses tokenizers and a model that do not belong together; `whose` they are stands in the error."""
+def _check_sizes(folder, tokenizers, model):
+    """Refuses tokenizers and a model that do not belong together."""
     found, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
     if found != expected:
-        raise ValueError(f"{whose}: the tokenizers must have the model's {expected} pieces. Received: {found}.")
+        raise ValueError(f"{folder}: the tokenizers must have the model's {expected} pieces. Received: {found}.")
 
 
 @contextlib.contextmanager
