@@ -157,7 +157,7 @@ def commit() -> str:
 
 
 def cores() -> int:
-    """The logical processors that this process may use, which is what all libraries here begin as many threads for."""
+    """The logical processors that this process may use: TensorFlow and XLA start as many threads, and so do peers."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -146,11 +146,14 @@ class Tokenizer:
 
     def _visible(self, ids) -> list[int]:
         until_end = takewhile(lambda id_: id_ != EOS_ID, map(int, ids))
-        return [id_ if 0 <= id_ < self.vocab_size else UNK_ID for id_ in until_end if id_ not in (PAD_ID, BOS_ID)]
+        return [self._known(id_) for id_ in until_end if id_ not in (PAD_ID, BOS_ID)]
+
+    def _known(self, id_):
+        return id_ if 0 <= id_ < self.vocab_size else UNK_ID
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The written form of each id, for people: "▁" marks the start of a word."""
-        return [self._processor.id_to_piece(int(id_)) for id_ in ids]
+        """The written form of each id, for people: "▁" marks the start of a word. Any integer is taken."""
+        return [self._processor.id_to_piece(self._known(int(id_))) for id_ in ids]
 
     def ids(self, pieces: Iterable[str]) -> list[int]:
         """The id of each written form: the inverse of the method `pieces`."""

@@ -175,6 +175,15 @@ def test_a_saved_translator_is_scored_as_its_run_was(finished_run, tmp_path):
     assert saved == config.data.replace(train=None, valid=None, test=None) and saved.bleu_tokenizer == "char"
 
 
+def test_a_model_may_have_more_pieces(translator):
+    sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    larger = Transformer(translator.model.vocab_size + 1000, **sizes)
+    found = Translator(larger, translator.tokenizers, DecodeConfig(extra_length=5)).sample(
+        ["Anna sleeps."] * 9, seeds=1
+    )
+    assert any("<unk>" in translation.pieces for translation in found)  # most of its pieces have no form
+
+
 def test_a_model_of_fewer_pieces_is_refused(translator):
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     model = Transformer(translator.model.vocab_size - 1, **sizes)
