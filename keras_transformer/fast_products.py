@@ -51,7 +51,7 @@ def search_products(model, loop, few=False, panels=None):
     kind_for(loop)  # refuses an unknown one
     vocabulary = model.output_embedding
     if loop == "any":
-        return {vocabulary: left_product(vocabulary.cast_kernel())} if is_large(vocabulary.kernel) else {}
+        return {vocabulary: left_product(vocabulary.cast_kernel())} if is_large([vocabulary]) else {}
     products = {}
     if loop == "graph":
         kernel, in_panels = vocabulary.cast_kernel(), few and is_large_in_graph(vocabulary.kernel)

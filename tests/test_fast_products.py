@@ -13,15 +13,17 @@ from keras_transformer.layers.cache import FewRowsKVCache
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 
 
+@pytest.mark.parametrize("avx512", [False, True])
 @pytest.mark.parametrize("dense_is_large", [False, True])
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large):
+def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large, avx512):
+    monkeypatch.setattr(products, "AVX512", avx512)
     monkeypatch.setattr(products, "LARGE", 1 if is_large else 10**9)
     monkeypatch.setattr(products, "LARGE_DENSE", 1 if dense_is_large else 10**9)
     monkeypatch.setattr(products, "GRAPH_LARGE", 1 if dense_is_large else 10**9)
     model, made = small_model(d_ff=131), []  # more than one panel
     vocabulary, dense = model.output_embedding, 8 * SMALL["num_decoder_layers"]
-    left = is_large + dense * dense_is_large
+    left = is_large + dense * dense_is_large if avx512 else 1 + dense
     for name in ("by_panels", "by_rows", "by_graph_panels"):
         original = getattr(products, name)
         monkeypatch.setattr(products, name, lambda *args, n=name, f=original: made.append(n) or f(*args))

@@ -212,6 +212,7 @@ def test_positions_for_two_pieces_are_room_enough_for_xla():
 @pytest.mark.parametrize("batch", [2, 5])  # 6 rows go through panels, 15 do not
 @pytest.mark.parametrize("large", [1, products.LARGE_DENSE])  # 6 rows and 15 of them have dense layers on the left
 def test_the_search_is_the_same_under_xla(monkeypatch, model, source_ids, loop, batch, large):
+    monkeypatch.setattr(products, "AVX512", True)
     monkeypatch.setattr(products, "FEW_ROWS", 8)
     monkeypatch.setattr(products, "LARGE_DENSE", large)
     source_ids = source_ids[:batch]
@@ -234,6 +235,7 @@ def test_a_graph_may_hold_its_source_ids(model, source_ids, loop):
 
 @pytest.mark.parametrize("large", [1, products.LARGE])
 def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids, large):
+    monkeypatch.setattr(products, "AVX512", True)
     for name in ("LARGE", "LARGE_DENSE"):
         monkeypatch.setattr(products, name, large)
     panels, source_ids = keep_panels(model), source_ids[:2]

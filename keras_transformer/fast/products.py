@@ -5,7 +5,8 @@ their usual layout, libraries read a kernel for four rows at half the speed of t
 search may prepare another way to multiply for a layer, a `Product`:
 
     xla_products          XLA    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together;
-                                 for a large kernel, turned to (N, D), arrays of its rows, each as the left operand
+                                 for a large kernel, turned to (N, D), arrays of its rows, each as the left operand,
+                                 and for every kernel where the processor has no AVX-512
     gpu_products          XLA    on a GPU: the kernels of layers that multiply the same rows, side by side
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
     summed_product        graph  parts of a large kernel's rows, whose products are added
@@ -23,18 +24,17 @@ import contextlib
 import contextvars
 import itertools
 import math
-import os
 import types
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_transformer.fast.processor import AVX512, CORES
 from keras_transformer.fast.xla import barrier
 
 LARGE = 2**22  # numbers of a vocabulary: more than a processor's caches hold
 LARGE_DENSE = 2**20  # numbers of a dense layer's kernel: of those of 512 x 512, panels are faster for four rows
 COLUMNS, GRAPH_COLUMNS = 64, 32  # of a panel
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 THREADS = min(CORES, 4)  # two read 1.4 times as fast as one; more were not measured
 FEW_ROWS = 32  # with panels a search of 16 rows is 1.17 times as fast, of 32 rows 1.08 to 1.11, of 64 rows 0.84 to 0.94
 LARGE_DENSE_ROWS = 128  # a search of 128 rows is 1.06 times as fast; products of 256 take longer
@@ -78,12 +78,12 @@ def xla_products(layers, panels=None):
 
     Their kernels are put side by side. Every layer multiplies by all of them and takes its own columns of the result;
     XLA makes what is common only once. `panels` are their `xla_panels`, where these have been kept. They are for 2 to
-    `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster. The rows of a dense layer's are
-    for up to `LARGE_DENSE_ROWS`, because its result, which has to be turned around, is small.
+    `FEW_ROWS` rows; with one, or with more, the kernel in its usual layout is faster. The rows of a dense layer's large
+    kernel are for up to `LARGE_DENSE_ROWS`, because its result, which has to be turned around, is small.
     """
     transposed, panels = _are_transposed(layers), panels or xla_panels(layers)
     are_rows = panels[0].shape.rank == 2
-    most = LARGE_DENSE_ROWS if are_rows and not transposed else FEW_ROWS
+    most = LARGE_DENSE_ROWS if is_large(layers) and not transposed else FEW_ROWS
     columns, size = _columns(layers)
 
     def of_all(rows):
@@ -121,17 +121,18 @@ def gpu_products(layers):
 def xla_panels(layers):
     """The arrays that `xla_products` multiply by: (P, D, COLUMNS) each, or (N / arrays, D) for large kernels.
 
-    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer.
+    XLA multiplies by the panels of one array in one thread, so there are as many arrays as threads, or fewer. Without
+    AVX-512 it reads a panel 16 columns at a time, in several passes, so there every kernel is read by its rows.
     """
     transposed, kernels = _are_transposed(layers), _side_by_side(layers)
-    if is_large(kernels, transposed):
+    if is_large(layers) or not AVX512:
         return in_rows(kernels if transposed else tf.transpose(kernels), THREADS)
     return to_panels(kernels, transposed, COLUMNS, THREADS)
 
 
-def is_large(kernel, transposed=True):
-    """Whether a vocabulary (V, D) is; or, not `transposed`, a dense layer's kernel (D, N)."""
-    return math.prod(kernel.shape) >= (LARGE if transposed else LARGE_DENSE)
+def is_large(layers):
+    """Whether the kernels of layers that multiply the same rows are large together."""
+    return sum(math.prod(layer.kernel.shape) for layer in layers) >= (LARGE if _are_transposed(layers) else LARGE_DENSE)
 
 
 def _are_transposed(layers):

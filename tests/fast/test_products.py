@@ -32,6 +32,12 @@ D = 24
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
 
 
+@pytest.fixture(autouse=True)
+def a_processor_with_two_cores_and_avx512(monkeypatch):
+    monkeypatch.setattr(products, "AVX512", True)
+    monkeypatch.setattr(products, "THREADS", 2)
+
+
 def dense_layers(*sizes):
     layers = [Dense(size) for size in sizes]
     for layer in layers:
@@ -105,6 +111,25 @@ def test_the_rows_of_a_large_kernel_are_shared_out_among_threads(monkeypatch, th
     assert all(array.shape.rank == 3 for array in products.xla_panels([layer]))
 
 
+@pytest.mark.parametrize(("rows", "are_few"), [(1, False), (2, True), (FEW_ROWS, True), (FEW_ROWS + 1, False)])
+@pytest.mark.parametrize("make", [dense_layers, vocabularies])
+def test_without_avx512_small_kernels_are_left_operands_of_few_rows(rng, monkeypatch, rows, are_few, make):
+    monkeypatch.setattr(products, "AVX512", False)
+    layers, x, taken = make(71, 5), tf.constant(rng.normal(size=(rows, D)), tf.float32), []
+    by_rows = products.by_rows
+    monkeypatch.setattr(products, "by_rows", lambda x, arrays: taken.append(arrays) or by_rows(x, arrays))
+
+    def multiply(x):
+        return [product(x) for product in xla_products(layers).values()]
+
+    found, compiled = multiply(x), tf.function(multiply, jit_compile=True, autograph=False)
+    assert len(taken) == are_few * len(layers)
+    for layer, y, by_xla in zip(layers, found, compiled(x), strict=True):
+        kernel = layer.kernel.numpy()
+        np.testing.assert_allclose(y, x @ (kernel.T if make is vocabularies else kernel), atol=1e-5)
+        np.testing.assert_allclose(by_xla, y, atol=1e-5)
+
+
 @pytest.mark.cpu
 def test_rows_of_a_vocabulary_are_left_operands(rng):
     def multiply(x, *arrays):
@@ -162,11 +187,6 @@ def test_a_kernel_that_is_turned_around_gives_the_same_product(rng):
 
 
 # --- of layers
-
-
-@pytest.fixture(autouse=True)
-def two_threads(monkeypatch):
-    monkeypatch.setattr(products, "THREADS", 2)
 
 
 def layers():
