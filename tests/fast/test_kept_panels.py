@@ -170,7 +170,8 @@ def test_a_program_has_the_panels_of_today(dense):
 def test_a_product_does_not_cut_what_is_kept(dense, monkeypatch):
     panels = KeptPanels([(dense,)])
     panels.refresh()
-    monkeypatch.setattr(products, "to_panels", lambda *args: pytest.fail("cut again"))
+    for cutting in ("to_panels", "in_rows"):
+        monkeypatch.setattr(products, cutting, lambda *args: pytest.fail("cut again"))
     with use_products(xla_products([dense], panels.of((dense,)))):
         dense(tf.ones((1, 3, D)))
     with pytest.raises(pytest.fail.Exception), use_products(xla_products([dense])):
