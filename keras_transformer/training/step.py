@@ -218,7 +218,7 @@ def _local_replica(num_local):
 
 
 def _decay_towards(average, variable, decay):
-    average.assign(average * decay + variable * (1.0 - decay))
+    average.assign_add((variable - average) * (1.0 - decay))  # nothing, not roundings, where both are the same
 
 
 def _add_one(counter):

@@ -44,6 +44,9 @@ def distance(a, b):
 
 
 EXACT = dict(clip_norm=0.5, ema_decay=0.9)
+# Adam divides a gradient by its own size, so where one almost cancels, rounding decides a share of its update, 1e-4 in
+# four steps; where that is depends on the processor. A token less moves the weights by 4e-4.
+ROUNDING = 5e-6
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def one_large_batch():
 )
 def test_replicas_and_micro_batches_make_the_update_of_one_large_batch(one_large_batch, strategy, accumulation, xla):
     weights, logs, _ = run(random_batches(4), strategy, accumulation=accumulation, xla=xla, **EXACT)
-    assert distance(weights, one_large_batch[0]) < 1e-6
+    assert distance(weights, one_large_batch[0]) < ROUNDING
     for ours, theirs in zip(logs, one_large_batch[1], strict=True):
         assert ours["tokens"] == theirs["tokens"]
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
@@ -67,7 +70,7 @@ def test_replicas_and_micro_batches_make_the_update_of_one_large_batch(one_large
 def test_replicas_make_the_same_update_of_muon():
     alone, _, _ = run(random_batches(4), optimizer="muon", **EXACT)
     together, _, trainee = run(random_batches(4), "mirrored", accumulation=2, xla=True, optimizer="muon", **EXACT)
-    assert distance(alone, together) < 1e-6
+    assert distance(alone, together) < ROUNDING
     for variable in [*trainee.transformer.trainable_variables, *trainee.optimizer.variables]:
         first, second = trainee.distribute_strategy.experimental_local_results(variable.value)
         np.testing.assert_array_equal(first, second, err_msg=variable.path)
@@ -88,12 +91,12 @@ def test_a_token_less_would_be_seen(one_large_batch):
     batches = random_batches(4)
     batches[0].weights[np.nonzero(batches[0].weights)[0][0], 0] = 0.0
     weights, _, _ = run(batches, **EXACT)
-    assert distance(weights, one_large_batch[0]) > 1e-5
+    assert distance(weights, one_large_batch[0]) > 20 * ROUNDING
 
 
 def test_the_step_without_xla_agrees_with_the_compiled_one(one_large_batch):
     weights, _, _ = run(random_batches(4), **EXACT)
-    assert distance(weights, one_large_batch[0]) < 1e-6
+    assert distance(weights, one_large_batch[0]) < ROUNDING
 
 
 @pytest.mark.parametrize("tied_embeddings", ["all", "none"])
@@ -103,7 +106,7 @@ def test_a_deterministic_gpu_has_nothing_that_it_would_make_one_by_one(monkeypat
     for module in xla, gradients:
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     weights, _, trainee = run(batches, tied_embeddings=tied_embeddings, **options)
-    assert distance(weights, expected) < 1e-6
+    assert distance(weights, expected) < ROUNDING
     program = trainee._passes[0].experimental_get_compiler_ir(batches[0], tf.constant(1.0))("hlo")
     assert " dot(" in program and " scatter(" not in program
 
@@ -129,7 +132,7 @@ def test_the_step_agrees_with_plain_keras_on_the_token_mean(name):
             loss = tf.reduce_sum(smoothed * token_weights) / tf.reduce_sum(token_weights)
         variables = model.trainable_variables
         optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
-    assert distance(weights, [v.numpy() for v in model.trainable_variables]) < 1e-6
+    assert distance(weights, [v.numpy() for v in model.trainable_variables]) < ROUNDING
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])

@@ -95,7 +95,7 @@ def test_the_finished_model_has_the_weights_that_its_metadata_names(finished_run
 
 
 def test_a_run_without_progress_stops_early_and_is_finished(tmp_path, capsys):
-    config = configuration(**{"train.valid_steps": 1, "train.patience": 2, "train.learning_rate_scale": 1e-9})
+    config = configuration(**{"train.valid_steps": 1, "train.patience": 2, "train.learning_rate_scale": 1e-30})
     result = train(config, tmp_path)
     assert result.exit_code == 0
     assert result.step == 3  # the best at 1, then two without progress
