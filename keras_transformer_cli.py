@@ -5,6 +5,7 @@ It stands outside of the package, because importing anything from that takes sec
 
 import contextlib
 import os
+import platform
 import signal
 import sys
 import threading
@@ -19,6 +20,15 @@ def main() -> int:
     with interruption_ends(), without_notes():
         from keras_transformer.__main__ import main
     return main()
+
+
+def use_onednn():
+    """Lets TensorFlow, which is imported afterwards, multiply by oneDNN on every x86 processor, unless that is set.
+
+    By itself it does so only where there is AVX-512 VNNI or newer (docs/decisions.md).
+    """
+    if platform.machine() == "x86_64":
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def open_streams():

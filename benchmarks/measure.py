@@ -28,6 +28,7 @@ from datetime import date
 from pathlib import Path
 
 PAIRED = "BENCH_PAIRED"
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"  # our setting, not the peers': their commands may begin with `env NAME=value`
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
@@ -102,6 +103,7 @@ def answer(repeat):
 def alternate(repeat, command, repeats):
     """The rates of ours and of the other program, in turn, each beginning every other time."""
     environment = {**os.environ, PAIRED: "1"}
+    environment.pop(ONEDNN, None)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(shlex.split(command), **pipes, bufsize=0, env=environment) as process:
 

@@ -11,6 +11,7 @@ longer is the rest of it; what these products do not reach of the machine is in 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer does before TensorFlow
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -8,6 +8,7 @@ python benchmarks/training.py --work T1 --peer "OpenNMT-tf=onmt/bin/python bench
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer does before TensorFlow
 
 import measure
 import numpy as np

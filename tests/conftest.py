@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer first does
 
 import random
 import signal

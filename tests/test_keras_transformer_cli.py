@@ -1,6 +1,7 @@
 """Every command ends quietly when Ctrl-C comes while TensorFlow is being imported."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -106,6 +107,17 @@ def test_only_notes_are_left_out_also_where_the_import_crashes(end, code, afterw
     done = subprocess.run([sys.executable, "-c", NATIVE.format(end=end)], capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == code
     assert done.stderr == b"E0000 00:00:1 a.cc:2] an error\nthe last words" + afterwards
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86 processors")
+@pytest.mark.parametrize("asked, uses", [(None, True), ("1", True), ("0", False)])
+def test_tensorflow_multiplies_by_onednn_unless_it_is_told_not_to(asked, uses):
+    of_child = environment(ROOT, TF_CPP_MIN_LOG_LEVEL="0")
+    of_child.pop("TF_ENABLE_ONEDNN_OPTS", None)
+    of_child |= {"TF_ENABLE_ONEDNN_OPTS": asked} if asked else {}
+    command = [sys.executable, "-c", "import keras_transformer"]
+    done = subprocess.run(command, env=of_child, capture_output=True, timeout=120, check=True)
+    assert (b"oneDNN custom operations are on" in done.stderr) is uses
 
 
 @pytest.mark.parametrize("closed", ["", " 2>&-"])

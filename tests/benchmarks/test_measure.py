@@ -10,7 +10,7 @@ import pytest
 
 PEER = """
 import os, sys
-assert os.environ["BENCH_PAIRED"]
+assert os.environ["BENCH_PAIRED"] and "TF_ENABLE_ONEDNN_OPTS" not in os.environ
 print("something else", flush=True)
 print('{"ready": true}', flush=True)
 for number, _ in enumerate(sys.stdin):
@@ -46,7 +46,8 @@ def test_wrong_options_are_refused_before_the_work(wrong, capsys):
     assert parser.parse_args(["--peer", f"a={sys.executable} x=y"]).peer == [("a", f"{sys.executable} x=y")]
 
 
-def test_both_sides_take_turns_and_each_begins_every_other_time(peer, tmp_path):
+def test_both_sides_take_turns_and_each_begins_every_other_time(peer, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # as our scripts do for themselves
     journal = tmp_path / "journal"
 
     def ours():
