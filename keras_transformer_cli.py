@@ -23,11 +23,11 @@ def main() -> int:
 
 
 def use_onednn():
-    """Lets TensorFlow, which is imported afterwards, multiply by oneDNN on every x86 processor, unless that is set.
+    """Lets TensorFlow, if it is imported afterwards, multiply by oneDNN on every x86 processor, unless that is set.
 
-    By itself it does so only where there is AVX-512 VNNI or newer (docs/decisions.md).
+    By itself it does so only where there are instructions for neural networks, VNNI for example (docs/decisions.md).
     """
-    if platform.machine() == "x86_64":
+    if platform.machine() == "x86_64" and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 

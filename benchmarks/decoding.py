@@ -11,18 +11,19 @@ import tempfile
 from functools import partial
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer does before TensorFlow
-
-import measure
-import numpy as np
-import tensorflow as tf
-import works
 
 from export.module import ServingTranslator
 from keras_transformer import Transformer
 from keras_transformer.config import DecodeConfig
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
 from keras_transformer.translator import Translator
+
+# Afterwards TensorFlow, which keras_transformer lets use oneDNN.
+# isort: split
+import measure
+import numpy as np
+import tensorflow as tf
+import works
 
 
 def translator(work, xla, **changes):

@@ -19,8 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer does before TensorFlow
 
+import keras_transformer  # noqa: F401
+
+# Afterwards TensorFlow, which keras_transformer lets use oneDNN.
+# isort: split
 import measure
 import numpy as np
 import tensorflow as tf

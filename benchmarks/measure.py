@@ -7,6 +7,9 @@ repeat and returns its rate, and its caller says when. Another program takes par
     it reads   a line                for every repeat
     it prints  {"rate": 12.3}        and ends with its standard input
 
+It does not get the TF_ENABLE_ONEDNN_OPTS that importing keras_transformer sets; its command may begin with
+`env TF_ENABLE_ONEDNN_OPTS=1`.
+
 decoding.py, training.py, products.py and limit.py are such programs themselves when the environment variable
 BENCH_PAIRED is set.
 """
@@ -28,7 +31,6 @@ from datetime import date
 from pathlib import Path
 
 PAIRED = "BENCH_PAIRED"
-ONEDNN = "TF_ENABLE_ONEDNN_OPTS"  # our setting, not the peers': their commands may begin with `env NAME=value`
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
@@ -103,7 +105,7 @@ def answer(repeat):
 def alternate(repeat, command, repeats):
     """The rates of ours and of the other program, in turn, each beginning every other time."""
     environment = {**os.environ, PAIRED: "1"}
-    environment.pop(ONEDNN, None)
+    environment.pop("TF_ENABLE_ONEDNN_OPTS", None)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(shlex.split(command), **pipes, bufsize=0, env=environment) as process:
 

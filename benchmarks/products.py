@@ -11,19 +11,20 @@ longer is the rest of it; what these products do not reach of the machine is in 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer does before TensorFlow
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-import measure
-import tensorflow as tf
-import works
-
 from keras_transformer import Transformer
 from keras_transformer.data.prefetch import keep_freed_memory
 from keras_transformer.fast.gradients import kernel_product, key_product, value_product
+
+# Afterwards TensorFlow, which keras_transformer lets use oneDNN.
+# isort: split
+import measure
+import tensorflow as tf
+import works
 
 
 class Product(NamedTuple):

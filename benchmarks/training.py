@@ -8,12 +8,6 @@ python benchmarks/training.py --work T1 --peer "OpenNMT-tf=onmt/bin/python bench
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer does before TensorFlow
-
-import measure
-import numpy as np
-import tensorflow as tf
-import works
 
 from keras_transformer import Transformer
 from keras_transformer.config import TrainConfig
@@ -21,6 +15,13 @@ from keras_transformer.data.batches import shifted
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import distribute, make_strategy
+
+# Afterwards TensorFlow, which keras_transformer lets use oneDNN.
+# isort: split
+import measure
+import numpy as np
+import tensorflow as tf
+import works
 
 NUM_BATCHES = 8  # that are there in memory and come again and again
 

@@ -3,18 +3,20 @@
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_transformer first does
 
 import random
 import signal
 from pathlib import Path
 
+from keras_transformer.gpu import multiply_in_float32
+
+# Afterwards TensorFlow, which keras_transformer lets use oneDNN.
+# isort: split
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism
 
-from keras_transformer.gpu import multiply_in_float32
 from tests.devices import part
 
 # A shell starts background jobs with SIGINT ignored, and processes pass that on: no test of Ctrl-C would pass.

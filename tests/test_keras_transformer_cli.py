@@ -21,6 +21,11 @@ COMMANDS = {
     "python -m keras_transformer": ["-m", "keras_transformer", "--help"],
     "export": ["-m", "export", "--workdir", "nowhere", "--to", "nowhere"],
 }
+IMPORTS = {
+    "export.serve": ["-m", "export.serve", "--model", "versions", "--port", "0"],
+    "keras_transformer": ["-c", "import keras_transformer"],
+    "export_saved_model": ["-c", "from export import export_saved_model; export_saved_model('nowhere', 'nowhere')"],
+}
 
 
 # tensorflow and what it comes upon: an interruption, and what native code makes of one
@@ -107,6 +112,22 @@ def test_only_notes_are_left_out_also_where_the_import_crashes(end, code, afterw
     done = subprocess.run([sys.executable, "-c", NATIVE.format(end=end)], capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == code
     assert done.stderr == b"E0000 00:00:1 a.cc:2] an error\nthe last words" + afterwards
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86 processors")
+@pytest.mark.parametrize("asked, seen", [(None, "1"), ("0", "0")])
+@pytest.mark.parametrize("command", [*COMMANDS.values(), *IMPORTS.values()], ids=[*COMMANDS, *IMPORTS])
+def test_onednn_is_asked_for_before_tensorflow_is_imported(tmp_path, command, asked, seen):
+    says_what_is_set = "import os; os.write(1, os.environ['TF_ENABLE_ONEDNN_OPTS'].encode()); os._exit(0)"
+    (tmp_path / "tensorflow.py").write_text(says_what_is_set, encoding="utf-8")
+    version = tmp_path / "versions" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    of_child = environment(tmp_path, ROOT)
+    of_child.pop("TF_ENABLE_ONEDNN_OPTS", None)
+    of_child |= {"TF_ENABLE_ONEDNN_OPTS": asked} if asked else {}
+    done = subprocess.run([sys.executable, *command], capture_output=True, env=of_child, cwd=tmp_path, timeout=60)
+    assert done.stdout == seen.encode(), done.stderr
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86 processors")

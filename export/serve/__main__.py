@@ -14,7 +14,7 @@ from pathlib import Path
 from export.options import positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
-from keras_transformer_cli import interruption_ends, open_streams, use_onednn, without_notes
+from keras_transformer_cli import interruption_ends, open_streams, without_notes
 
 
 def main(arguments=None) -> int:
@@ -31,7 +31,6 @@ def _run(options):
     import signal
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    use_onednn()
     if not options.model.is_dir():
         raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
     if (options.model / "saved_model.pb").exists():

@@ -102,6 +102,7 @@ def test_both_start_the_same_server_with_the_files_that_are_there(tmp_path):
     server = compose(folder)
     assert container["args"] == server["command"] and container["image"] == server["image"]
     assert container["command"] == server["entrypoint"]
+    assert server["environment"] == {"TF_ENABLE_ONEDNN_OPTS": "1"}
     assert container["env"] == [{"name": name, "value": value} for name, value in server["environment"].items()]
     flags = dict(flag.removeprefix("--").split("=") for flag in server["command"])
     files = [path for path in flags.values() if path.startswith("/models/demo/")]
