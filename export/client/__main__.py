@@ -66,8 +66,8 @@ def _parser():
 
 
 def _target(text):
-    if not text:  # as of a variable that is not set; REST would be asked
-        raise argparse.ArgumentTypeError("must be HOST:PORT. Received: ''")
+    if ":" not in text:  # gRPC would ask port 443; and '', as of a variable that is not set, would mean REST
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT. Received: {text!r}")
     return text
 
 

@@ -131,6 +131,7 @@ def test_the_options_reach_the_client(run):
     [
         (["--grpc", "a:1", "--rest", "http://b"], b"not allowed with argument"),
         (["--grpc", ""], b"argument --grpc: must be HOST:PORT. Received: ''"),
+        (["--grpc", "server"], b"argument --grpc: must be HOST:PORT. Received: 'server'"),
         (["--version", "1", "--label", "stable"], b"not allowed with argument"),
         (["--timeout", "0"], b"argument --timeout: must be a positive number, at most 10,000,000. Received: '0'"),
         (["--timeout", "nan"], b"must be a positive number, at most 10,000,000. Received: 'nan'"),
