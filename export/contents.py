@@ -11,9 +11,9 @@ def operations(folder: Path) -> list[str]:
 
 
 def signatures(folder: Path) -> dict:
-    """{signature: {"inputs": tensors, "outputs": tensors}}, tensors being {name: {"tensor", "dtype", "shape"}}.
+    """{signature: {"inputs": tensors, "outputs": tensors}}, tensors being {name: {"dtype", "shape"}}.
 
-    "tensor" is its name in the graph. An unknown size is null in "shape".
+    An unknown size is null in "shape".
     """
     return {
         name: {"inputs": _tensors(signature.inputs), "outputs": _tensors(signature.outputs)}
@@ -27,7 +27,6 @@ def _tensors(infos):
 
     return {
         name: {
-            "tensor": info.name,
             "dtype": dtypes.as_dtype(info.dtype).name,
             "shape": [None if dimension.size < 0 else dimension.size for dimension in info.tensor_shape.dim],
         }

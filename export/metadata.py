@@ -32,7 +32,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
         "languages": languages(config["data"]),
         "tensorflow": tf.__version__,
         "tensorflow_text": tensorflow_text.__version__,
-        "signatures": {name: _dtypes_and_shapes(served) for name, served in signatures(folder).items()},
+        "signatures": signatures(folder),
         "operations": operations(folder),
         "limits": limits,
         "decode": translator.decode.to_dict(),
@@ -49,14 +49,6 @@ def read(folder: Path) -> dict:
     from keras_transformer.files import read_json
 
     return read_json(folder / PATH)
-
-
-def _dtypes_and_shapes(served):
-    """{"inputs": {name: {"dtype", "shape"}}, "outputs": the same}, without the names that the graph has for them."""
-    return {
-        side: {name: {"dtype": tensor["dtype"], "shape": tensor["shape"]} for name, tensor in tensors.items()}
-        for side, tensors in served.items()
-    }
 
 
 def without_folders(config):

@@ -51,7 +51,8 @@ def run(options) -> int:
     from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
-    return train(config, workdir, partial(deliver, workdir, config), partial(check, workdir, config)).exit_code
+    before, after = partial(check, workdir, config), partial(deliver, workdir, config)
+    return train(config, workdir, check=before, deliver=after).exit_code
 
 
 def check(workdir, config):

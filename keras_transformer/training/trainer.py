@@ -52,7 +52,7 @@ class Run:
         deliver: called by the chief once the finished model is there.
     """
 
-    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy, check=None, deliver=None):
+    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy, *, check=None, deliver=None):
         self.config, self.workdir, self.strategy = config, workdir, strategy
         self.check, self.deliver = check or _nothing, deliver or _nothing
         multiply_in_float32()
@@ -64,7 +64,7 @@ class Run:
         self.say(f"device: {strategies.describe(strategy)}")
         self.changes = self._claim()
         self.origin, self.data = self._prepare()
-        self.plan = self._plan(self.data.train, shuffle=True)
+        self.plan = self._training_plan()
         self.say(self.plan.describe())
         with strategy.scope():
             transformer = new_transformer(config, self.data.tokenizers, dtype=config.train.precision)
@@ -90,23 +90,29 @@ class Run:
         given = origin.tokenizers if origin else Tokenizers.load(self.workdir.path) if start_from else None
         return origin, prepare(self.config.data, self.workdir.path, say=self.say, begun=begun, given=given)
 
-    def _plan(self, corpus, shuffle):
-        train = self.config.train
-        parts = self.strategy.num_replicas_in_sync * train.accumulation
-        sampling = self.config.data.subword_sampling if shuffle else 0.0
-        tokens = train.tokens_per_batch
-        if not shuffle:  # a validation runs on one device; what fits there is a part of a batch, or the longest pair
-            tokens = max(tokens // parts, int(corpus.source_lengths.max()), int(corpus.target_lengths.max()))
-        return BatchPlan(
-            corpus,
-            tokens_per_batch=tokens,
-            rows_multiple=parts if shuffle else 1,
-            buckets=self.config.data.buckets,
-            seed=train.seed,
-            shuffle=shuffle,
-            subword_sampling=sampling,
-            max_length=self.config.data.max_length,
+    def _training_plan(self):
+        return self._plan(
+            self.data.train,
+            tokens_per_batch=self.config.train.tokens_per_batch,
+            rows_multiple=self._parts,
+            subword_sampling=self.config.data.subword_sampling,
         )
+
+    def _validation_plan(self):
+        """For one device: what fits there is a part of a training batch, or the longest pair."""
+        corpus = self.data.valid
+        longest = int(corpus.source_lengths.max()), int(corpus.target_lengths.max())
+        tokens = max(self.config.train.tokens_per_batch // self._parts, *longest)
+        return self._plan(corpus, tokens_per_batch=tokens, shuffle=False)
+
+    @property
+    def _parts(self):
+        """How many parts of a batch are computed apart."""
+        return self.strategy.num_replicas_in_sync * self.config.train.accumulation
+
+    def _plan(self, corpus, **options):
+        data, seed = self.config.data, self.config.train.seed
+        return BatchPlan(corpus, buckets=data.buckets, seed=seed, max_length=data.max_length, **options)
 
     def _judge(self):
         """Makes the judge of validations, with a model of its own on one device."""
@@ -114,7 +120,7 @@ class Run:
         # Without XLA: where that pays is a matter of time, and a verdict must not depend on the speed of the machine.
         translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode, xla=False)
         texts = evenly(self.data.valid_text, self.config.train.valid_sentences)
-        plan = self._plan(self.data.valid, shuffle=False)
+        plan = self._validation_plan()
         smoothing, options = self.config.train.label_smoothing, self.config.data.score_options
         return Judge(translator, plan, texts, label_smoothing=smoothing, score_options=options)
 
@@ -342,14 +348,14 @@ def new_transformer(config: Config, tokenizers, dtype="float32"):
     )
 
 
-def train(config: Config, workdir, deliver=None, check=None) -> Result:
+def train(config: Config, workdir, *, check=None, deliver=None) -> Result:
     """Trains the model of `config` in the folder `workdir`, or goes on with the run that lies there.
 
     Args:
         config: a `Config`, as `load_recipe` or `preset` returns it.
         workdir: the folder; it is made if it does not exist.
-        deliver: called once the finished model is there, in the process that wrote it.
-        check: called in that process before a run begins, or goes on that is not finished; its error ends the run.
+        check: called before a run begins, or goes on that is not finished; its error ends the run.
+        deliver: called once the finished model is there. Of several workers one calls both, the one that writes.
 
     Returns:
         A `Result`. Its `metadata` is None where a signal has stopped the run; the same call then goes on.
@@ -358,7 +364,7 @@ def train(config: Config, workdir, deliver=None, check=None) -> Result:
     try:
         strategy = strategies.make_strategy(config.train.strategy)
         with strategies.lost_workers_reported(strategy):
-            return Run(config, workdir, strategy, check, deliver).train()
+            return Run(config, workdir, strategy, check=check, deliver=deliver).train()
     finally:
         workdir.unlock()
 

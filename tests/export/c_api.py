@@ -3,7 +3,7 @@
     python c_api.py served/demo/1 LIBRARIES < requests.json > answers.json
 
 LIBRARIES are libtensorflow_framework, libtensorflow_cc and those with further operations, one path after the other.
-Requests are {"signatures": as of export.contents, "requests": [[signature, {input: rows}], ...]}, and the answers
+Requests are {"signatures": as of test_c_api.py, "requests": [[signature, {input: rows}], ...]}, and the answers
 [{output: rows}, ...]. Exit code 77 where a library or a symbol is missing. No Python of TensorFlow is imported.
 """
 

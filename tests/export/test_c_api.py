@@ -26,13 +26,23 @@ def libraries():
 
 def run(folder, requests):
     """The answers of the loader in C++ to [(signature, {input: rows})]."""
-    asked = json.dumps({"signatures": contents.signatures(folder), "requests": requests})
+    asked = json.dumps({"signatures": signatures_with_names(folder), "requests": requests})
     command = [sys.executable, SCRIPT, folder, *libraries()]
     done = subprocess.run([*map(str, command)], input=asked, capture_output=True, text=True)
     if done.returncode == MISSING and (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip(f"this build of TensorFlow cannot be used from C: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
+
+
+def signatures_with_names(folder):
+    """`contents.signatures`, every tensor with its name in the graph, "tensor"."""
+    found, served = contents.signatures(folder), contents.meta_graph(folder).signature_def
+    for signature, sides in found.items():
+        for side, tensors in sides.items():
+            for name, tensor in tensors.items():
+                tensor["tensor"] = getattr(served[signature], side)[name].name
+    return found
 
 
 def rows(array):

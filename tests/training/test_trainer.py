@@ -386,7 +386,7 @@ def test_a_finished_run_without_its_checkpoints_stays_finished(finished_run, tmp
     shutil.rmtree(folder / "checkpoints")
     before = {name: (folder / name).read_bytes() for name in ("log.jsonl", "model.keras", "tokenizer.model")}
     delivered = []
-    assert train(config, folder, lambda: delivered.append(1)) == (14, Workdir(folder).load_metadata(), None)
+    assert train(config, folder, deliver=lambda: delivered.append(1)) == (14, Workdir(folder).load_metadata(), None)
     assert delivered and all((folder / name).read_bytes() == data for name, data in before.items())
 
 
