@@ -8,6 +8,8 @@
 Products are {layer: product}, for `use_products`; a layer that is not in it multiplies plainly.
 """
 
+from keras import ops
+
 from keras_transformer.fast.gradients import factor_product
 from keras_transformer.fast.kept_panels import KeptPanels
 from keras_transformer.fast.products import (
@@ -16,6 +18,8 @@ from keras_transformer.fast.products import (
     is_large,
     is_large_in_graph,
     left_product,
+    summed_network,
+    summed_product,
     turned_product,
     use_products,
     xla_products,
@@ -98,9 +102,10 @@ def _graph_products(block, few):
     itself, cross, network = block.self_attention, block.cross_attention, block.feed_forward
     projections = [itself.query, itself.key, itself.value, itself.output_projection]
     projections += [cross.query, cross.output_projection]
-    products = {layer: layer.graph_product() for layer in projections}
+    products = {layer: summed_product(layer.cast_kernel()) for layer in projections}
     if few and is_large_in_graph(network.inner.kernel):
         products |= {layer: graph_panel_product(layer.cast_kernel()) for layer in (network.inner, network.outer)}
     else:
-        products[network] = network.graph_product()
+        b1, b2 = (ops.cast(layer.bias, layer.compute_dtype) for layer in (network.inner, network.outer))
+        products[network] = summed_network(network.inner.cast_kernel(), b1, network.outer.cast_kernel(), b2)
     return products

@@ -12,9 +12,9 @@ search may prepare another way to multiply for a layer, a `Product`:
     summed_product        graph  parts of a large kernel's rows, whose products are added
     graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large kernel
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
+    summed_network        graph  a whole feed-forward network, as a sum of narrower ones
 
-In a graph a feed-forward network without panels has a way of its own (layers/feed_forward.py). Layers multiply by
-`product`, which is the plain product outside of `use_products`:
+Layers multiply by `product`, which is the plain product outside of `use_products`:
 
 >>> with use_products(xla_products([layer])):
 ...     layer(x)
@@ -58,9 +58,9 @@ def use_products(products):
         _products.reset(token)
 
 
-def product(layer, rows, kernel, transposed=False):
-    """rows x kernel, by the layer's `Product` where one is prepared. (R, D), (D, N) or transposed (N, D) -> (R, N)"""
-    return (prepared_for(layer) or plain_product(kernel, transposed))(rows)
+def product(layer, rows):
+    """rows x the layer's kernel, by its `Product` where one is prepared. (R, D) -> (R, N)"""
+    return (prepared_for(layer) or plain_product(layer.cast_kernel(), layer.is_transposed))(rows)
 
 
 def prepared_for(layer):
@@ -185,6 +185,23 @@ def summed_product(kernel):
         return plain_product(kernel)
     parts = tf.split(kernel, sizes, axis=0)
     return lambda rows: tf.add_n([tf.matmul(*pair) for pair in zip(tf.split(rows, sizes, axis=1), parts, strict=True)])
+
+
+def summed_network(w1, b1, w2, b2):
+    """A feed-forward network as a sum of narrower ones, for a graph without XLA or panels. -> Product
+
+    max(0, x W1 + b1) W2 is the sum of the same expression over parts: some columns of W1 and b1, and the same rows of
+    W2. The narrow networks are independent: several products run at the same time, and none waits for another.
+    """
+    sizes = part_sizes(w1, axis=1)
+    narrow = list(zip(tf.split(w1, sizes, axis=1), tf.split(b1, sizes), tf.split(w2, sizes, axis=0), strict=True))
+
+    def sum_of_networks(rows):
+        hidden = [tf.nn.relu(tf.nn.bias_add(tf.matmul(rows, w1), b1)) for w1, b1, _ in narrow]
+        y = tf.add_n([tf.matmul(x, w2) for x, (_, _, w2) in zip(hidden, narrow, strict=True)])
+        return tf.nn.bias_add(y, b2)
+
+    return sum_of_networks
 
 
 def part_sizes(kernel, axis):

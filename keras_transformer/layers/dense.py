@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.fast.gradients import on_every_row
-from keras_transformer.fast.products import product, summed_product
+from keras_transformer.fast.products import product
 from keras_transformer.fast.xla import by_xla_on_cpu
 
 
@@ -23,14 +23,11 @@ class Dense(keras.layers.Dense):
     def call(self, x, training=False):
         """(..., D) -> (..., units)"""
         rows, trained_by_xla = tf.reshape(x, (-1, x.shape[-1])), training and by_xla_on_cpu()
-        y = product(self, rows, self.cast_kernel())
+        y = product(self, rows)
         if self.bias is not None:
             bias = ops.convert_to_tensor(self.bias)
             y = y + on_every_row(bias, y) if trained_by_xla else tf.nn.bias_add(y, bias)
         return tf.reshape(self.activation(y), (*leading_shape(x), self.units))
-
-    def graph_product(self):
-        return summed_product(self.cast_kernel())
 
     def cast_kernel(self):
         """The kernel in the dtype of the products."""

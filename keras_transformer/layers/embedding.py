@@ -53,9 +53,8 @@ class TokenEmbedding(keras.layers.Layer):
         """The scores of all ids, in float32 or more. (B, T, D) -> (B, T, V)"""
         if not self.built:
             self.build()
-        x = ops.convert_to_tensor(x)
-        rows, kernel = tf.reshape(x, (-1, self.d_model)), ops.cast(self.embeddings, x.dtype)
-        y = product(self, rows, kernel, transposed=True)
+        x = ops.cast(x, self.compute_dtype)
+        y = product(self, tf.reshape(x, (-1, self.d_model)))
         logits = tf.reshape(y, (*leading_shape(x), self.vocab_size))
         return ops.cast(logits, keras.backend.result_type(x.dtype, "float32"))
 

@@ -2,9 +2,8 @@
 
 import keras
 import tensorflow as tf
-from keras import ops
 
-from keras_transformer.fast.products import part_sizes, prepared_for
+from keras_transformer.fast.products import prepared_for
 from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
 
@@ -35,24 +34,6 @@ class FeedForward(keras.layers.Layer):
         if (network := prepared_for(self)) is not None:
             return tf.reshape(network(tf.reshape(x, (-1, self.d_model))), (*leading_shape(x), self.d_model))
         return self.outer(self.dropout(self.inner(x)))
-
-    def graph_product(self):
-        """The network as a sum of narrower ones, for a graph without XLA or panels. (R, D) -> (R, D)
-
-        max(0, x W1 + b1) W2 is the sum of the same expression over parts: some columns of W1 and b1, and the same rows
-        of W2. The narrow networks are independent: several products run at the same time, and none waits for another.
-        """
-        w1, w2 = self.inner.cast_kernel(), self.outer.cast_kernel()
-        b1, b2 = (ops.cast(layer.bias, self.compute_dtype) for layer in (self.inner, self.outer))
-        sizes = part_sizes(w1, axis=1)
-        narrow = list(zip(tf.split(w1, sizes, axis=1), tf.split(b1, sizes), tf.split(w2, sizes), strict=True))
-
-        def sum_of_networks(rows):
-            hidden = [tf.nn.relu(tf.nn.bias_add(tf.matmul(rows, w1), b1)) for w1, b1, _ in narrow]
-            y = tf.add_n([tf.matmul(x, w2) for x, (_, _, w2) in zip(hidden, narrow, strict=True)])
-            return tf.nn.bias_add(y, b2)
-
-        return sum_of_networks
 
     def compute_output_shape(self, x_shape):
         return x_shape
