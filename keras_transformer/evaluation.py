@@ -6,7 +6,7 @@
         +-- score                           BLEU, chrF and TER with their 95 % intervals
         +-- by_length                       BLEU of short and of long sentences
         +-- compare                         is this output better than another one, or is it chance?
-        +-- evaluate -> Evaluation          all of that and sentences to look at: .to_text(), .to_json(), report.html
+        +-- evaluate -> Evaluation          all of that and sentences to look at; `report` makes pages of it
         `-- evaluate_translator             the same of a `Translator`, which translates first; with its speed
 
 sacreBLEU counts, so every figure has its signature; `bootstrap.py` makes the intervals.
@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from keras_transformer import report
 from keras_transformer.bootstrap import Counts, count, middle
 from keras_transformer.suspicion import suspicion
 
@@ -106,7 +105,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Everything about one output; makes its own report."""
+    """Everything about one output; `report` shows it."""
 
     about: About
     scores: Scores
@@ -115,9 +114,6 @@ class Evaluation:
     suspicious: tuple[Example, ...]
     worst: tuple[Example, ...]  # by chrF; none that is perfect
     best: tuple[Example, ...]  # by chrF; at a tie the longest
-
-    def to_text(self) -> str:
-        return report.text(self)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2)

@@ -51,7 +51,7 @@ ALLOWED = {
     "report": ["plots"],
     "bootstrap": [],
     "suspicion": [],
-    "evaluation": ["report", "bootstrap", "suspicion"],
+    "evaluation": ["bootstrap", "suspicion"],
     # The public names; cheap to import.
     "__init__": [
         "keras_transformer_cli",

@@ -13,7 +13,7 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU
 
-from keras_transformer import evaluation
+from keras_transformer import evaluation, report
 from keras_transformer.suspicion import suspicion
 
 WORDS = tuple(f"{a}{b}" for a in ("Hund", "Straße", "猫", "läuft", ".") for b in ("", "en", "er", "!"))
@@ -264,7 +264,7 @@ def test_one_sentence_can_be_evaluated():
     whole = evaluation.evaluate(["a"], ["x"], ["x"], num_bootstrap=2)
     assert whole.worst == () and whole.differences == () and whole.scores.exact_match == 1
     assert [example.line for example in whole.best] == [1]
-    assert "Best by chrF" in whole.to_text() and "Worst" not in whole.to_text()
+    assert "Best by chrF" in report.text(whole) and "Worst" not in report.text(whole)
 
 
 def test_no_sentence_that_is_perfect_is_among_the_worst():

@@ -65,7 +65,7 @@ class Page(HTMLParser):
 
 
 def test_both_reports_hold_the_figures(whole):
-    text, page = whole.to_text(), Page(report.html(whole, {})).text
+    text, page = report.text(whole), Page(report.html(whole, {})).text
     for words in (text, page):
         for score in (whole.scores.bleu, whole.scores.chrf, whole.scores.ter):
             assert f"{score.value:.2f}" in words and score.signature in words
@@ -85,10 +85,10 @@ def test_no_sentence_can_break_the_page(whole):
 
 
 def test_reports_are_valid_utf8_and_of_few_lines(whole):
-    for words in (whole.to_text(), report.html(whole, {})):
+    for words in (report.text(whole), report.html(whole, {})):
         words.encode("utf-8")
         assert not re.search("[\x00\u2028\u202e\u2066]", words)
-    assert max(map(len, whole.to_text().split("\n"))) < 450  # what is too long is cut
+    assert max(map(len, report.text(whole).split("\n"))) < 450  # what is too long is cut
 
 
 def test_the_page_stands_alone_with_its_pictures_inside(whole):
@@ -103,14 +103,14 @@ def test_the_page_stands_alone_with_its_pictures_inside(whole):
 
 def test_many_suspicious_outputs_are_counted_and_some_shown():
     whole = evaluation.evaluate(["a"] * 50, [""] * 50, ["x"] * 50, num_bootstrap=0, num_examples=0)
-    for words in (whole.to_text(), Page(report.html(whole)).text):
+    for words in (report.text(whole), Page(report.html(whole)).text):
         assert "50 empty; the first 20 are shown" in words
         assert len(re.findall(r"[Ll]ine \d+", words)) == 20
 
 
 def test_an_evaluation_without_extras_is_reported(whole):
     bare = dataclasses.replace(whole, about=evaluation.About(), differences=(), suspicious=(), worst=(), best=())
-    for words in (bare.to_text(), Page(report.html(bare)).text):
+    for words in (report.text(bare), Page(report.html(bare)).text):
         assert "speed" not in words and "Other" not in words and "Suspicious outputs: none" in words
 
 
@@ -121,7 +121,7 @@ def test_an_evaluation_without_extras_is_reported(whole):
 def test_the_verdict_knows_which_way_is_up(whole, name, difference, p_value, expected):
     changed = dataclasses.replace(whole.differences[0], name=name, difference=difference, p_value=p_value)
     alone = dataclasses.replace(whole, differences=(changed,))
-    assert expected in alone.to_text().split("Other output")[1].split("\n")[2]
+    assert expected in report.text(alone).split("Other output")[1].split("\n")[2]
 
 
 def test_words_that_differ_are_marked():

@@ -43,10 +43,12 @@ def run(options) -> int:
     _check_outputs(options)
     if sys.stdout is None and not (options.json or options.html):
         raise ValueError("Scores need an open stdout, --json or --html. Received: a closed stdout.")
+    from keras_transformer import report
+
     evaluation, hypotheses, translator = _evaluated(options)
     try:
         with named("standard output"):
-            print(evaluation.to_text(), flush=True)
+            print(report.text(evaluation), flush=True)
     finally:  # even if nobody reads; and the scores come first, should a file fail to be written
         _write(options, evaluation, hypotheses, translator)
     return 0

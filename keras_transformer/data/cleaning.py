@@ -8,16 +8,11 @@ train: 29,000 pairs read, 28,871 kept
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 
 from keras_transformer.config import DataConfig
+from keras_transformer.data.digests import text_digest
 from keras_transformer.data.sources import Pair
 from keras_transformer.tokenizer import UNK_ID
-
-
-def text_digest(text: str) -> int:
-    """64 bits of a text, the same on every machine."""
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 class Cleaning:

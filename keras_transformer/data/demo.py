@@ -17,7 +17,6 @@ grammar keeps away: "you" is always du, "them" is no object (it would be sie, li
 the past always comes with its time ("I read the book" does not tell).
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from keras_transformer.data.demo_lexicon import (
     be,
     conjugate,
 )
+from keras_transformer.data.digests import text_digest
 
 SPLITS = ("train", "valid", "test")
 Pair = tuple[str, str]  # English, German
@@ -387,10 +387,6 @@ RULES = [  # how often, what, the last character
 CHOICES = [(rule, end) for weight, rule, end in RULES for _ in range(weight)]
 
 
-def fingerprint(english: str) -> int:
-    return int.from_bytes(hashlib.blake2b(english.encode(), digest_size=8).digest(), "big")
-
-
 def demo_pairs(split: str, num_pairs: int, seed: int = 0) -> Iterator[Pair]:
     """Yields `num_pairs` different (English, German) pairs of a split: everywhere and always the same ones.
 
@@ -405,11 +401,11 @@ def demo_pairs(split: str, num_pairs: int, seed: int = 0) -> Iterator[Pair]:
 
 
 def draw_pairs(split: str, num_pairs: int, seed: int) -> Iterator[Pair]:
-    grammar = Grammar(fingerprint(f"{split} {seed}"))
-    seen = set()  # fingerprints: the sentences would take ten times the memory
+    grammar = Grammar(text_digest(f"{split} {seed}"))
+    seen = set()  # digests: the sentences would take ten times the memory
     while len(seen) < num_pairs:
         pair = grammar.sentence()
-        key = fingerprint(pair[0])
+        key = text_digest(pair[0])
         if key not in seen and {0: "valid", 1: "test"}.get(key % 20, "train") == split:
             seen.add(key)
             yield pair

@@ -9,7 +9,6 @@ sentences.
 
 import hashlib
 import itertools
-import json
 import os
 import stat
 import time
@@ -17,15 +16,11 @@ from pathlib import Path
 
 from keras_transformer.config import TextSource
 from keras_transformer.data import sources
+from keras_transformer.data.digests import digest
 from keras_transformer.data.sources import DataError
 from keras_transformer.files import read_json, write_json
 
 RACY = 2_000_000_000  # nanoseconds
-
-
-def digest(value) -> str:
-    """A hash of any JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(corpus: TextSource, split: str, hashes: "FileHashes"):

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keras_transformer.data.cleaning import text_digest
+from keras_transformer.data.digests import text_digest
 
 SHARE = 20  # no more than one pair in so many
 

@@ -25,7 +25,8 @@ from keras_transformer.config import ConfigError, DataConfig
 from keras_transformer.data import sources
 from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.corpus import FORMAT, Corpus, build_corpus
-from keras_transformer.data.fingerprint import FileHashes, digest, fingerprint
+from keras_transformer.data.digests import digest
+from keras_transformer.data.fingerprint import FileHashes, fingerprint
 from keras_transformer.data.held_out import NOTHING, HeldOut, choose_held_out
 from keras_transformer.data.sources import DataError, Pair, read_pairs
 from keras_transformer.files import read_json, write_json, write_text

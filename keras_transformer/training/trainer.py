@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_transformer import model_folder
 from keras_transformer.config import Config, ConfigError
 from keras_transformer.data.batches import BatchPlan
-from keras_transformer.data.fingerprint import digest
+from keras_transformer.data.digests import digest
 from keras_transformer.data.prepare import prepare
 from keras_transformer.gpu import add_in_order, multiply_in_float32
 from keras_transformer.model import Transformer

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.data.fingerprint import digest
+from keras_transformer.data.digests import digest
 from keras_transformer.evaluation import bleu
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.checkpoints import set_weights

@@ -1,7 +1,7 @@
 import pytest
 
 from keras_transformer.config import DataConfig
-from keras_transformer.data.cleaning import Cleaning, text_digest
+from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.tokenizer import EOS_ID, UNK_ID
 
 KEPT = [("a b", "c d"), ("naïve", "naïf")]
@@ -79,9 +79,3 @@ def test_unknown_pieces_are_counted_where_there_are_some():
     assert cleaning.fits([UNK_ID, 6, EOS_ID], [UNK_ID, 7, UNK_ID, EOS_ID])
     assert not cleaning.fits([UNK_ID] * 10, [5, EOS_ID])
     assert "         3  of 12 pieces are unknown to the tokenizer" in cleaning.summary("train").split("\n")
-
-
-def test_a_digest_is_the_same_on_every_machine():
-    assert text_digest("naïve") == 0xBEF26892EEEB4CDC
-    assert 0 <= text_digest("") < 2**64
-    assert text_digest("\ud800") >= 0  # a lone surrogate, which has no UTF-8
