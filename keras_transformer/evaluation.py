@@ -338,6 +338,9 @@ def _metrics(lowercase, tokenize, force=True):
 
 
 def _check_lines(**outputs):
+    for name, lines in outputs.items():
+        if isinstance(lines, str | bytes):  # which would be scored letter by letter
+            raise TypeError(f"`{name}` must be a list of strings, a sentence each. Received: {lines!r:.80}")
     counts = {name: len(lines) for name, lines in outputs.items() if lines is not None}
     if len(set(counts.values())) > 1:
         received = ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -48,6 +48,14 @@ class Tokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
         except RuntimeError as error:
             raise ValueError(f"Expected a SentencePiece model. Received: {len(model_bytes)} other bytes.") from error
+        processor = self._processor
+        found = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+        if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+            expected = f"{PAD_ID}, {UNK_ID}, {BOS_ID} and {EOS_ID}"
+            raise ValueError(
+                f"A tokenizer must have the ids {expected} for <pad>, <unk>, <s> and </s>. Received: {found}; "
+                "`Tokenizer.train` makes such a model."
+            )
 
     @classmethod
     def train(

@@ -214,7 +214,7 @@ class Translator:
         """
         source_ids, target_ids = self._encode_pairs(sources, targets)
         found: list[Scored | None] = [None] * len(source_ids)
-        lengths = [len(source) + len(target) for source, target in zip(source_ids, target_ids, strict=True)]
+        lengths = [2 * max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]  # padding included
         for rows in batches_by_length(lengths, self.decode.tokens_per_batch):
             batch = (pad([side[row] for row in rows]) for side in (source_ids, target_ids))
             for row, log_probs in zip(rows, self._scoring(*batch).numpy(), strict=True):

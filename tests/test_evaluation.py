@@ -143,6 +143,8 @@ def test_lines_that_do_not_match_are_refused_with_their_numbers():
         evaluation.score(["a"] * 3, ["a"] * 2)
     with pytest.raises(ValueError, match="Received: 2 sources, 2 hypotheses, 1 references"):
         evaluation.by_length(["a"] * 2, ["a"] * 2, ["a"])
+    with pytest.raises(TypeError, match="`hypotheses` must be a list of strings, a sentence each. Received: 'hyp.txt'"):
+        evaluation.score("hyp.txt", "ref.txt")
     with pytest.raises(ValueError, match="at least one sentence"):
         evaluation.bleu([], [])
 

@@ -1,3 +1,4 @@
+import io
 import itertools
 
 import numpy as np
@@ -260,3 +261,12 @@ class TestTokenizers:
 def test_padding_fills_up_with_zeros():
     np.testing.assert_array_equal(pad([[5, 6, 7], [8]]), [[5, 6, 7], [8, 0, 0]])
     assert pad([]).shape == (0, 1) and pad([[]]).tolist() == [[0]]
+
+
+def test_a_model_with_other_ids_is_refused():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=300, minloglevel=2
+    )
+    with pytest.raises(ValueError, match=r"must have the ids 0, 1, 2 and 3 for <pad>.*Received: \(-1, 0, 1, 2\)"):
+        Tokenizer(model.getvalue())

@@ -289,6 +289,20 @@ def test_scores_do_not_depend_on_the_company(translator):
         translator.score(["a"], ["b", "c"])
 
 
+def test_scoring_keeps_to_the_size_of_a_batch(finished_run, monkeypatch):
+    translator = Translator.load(finished_run, tokens_per_batch=64)
+    score, positions = translator._scoring, []
+
+    def noted(source_ids, target_ids):
+        positions.append(source_ids.size + target_ids.size)
+        return score(source_ids, target_ids)
+
+    monkeypatch.setattr(translator, "_scoring", noted)
+    short, long = "Anna", "Anna sees " + "very " * 8 + "big dogs."
+    translator.score([short, long] * 10, [long, short] * 10)  # each side of a batch is as long as its longest
+    assert max(positions) <= 64 and len(positions) > 5
+
+
 def test_an_alignment_names_what_its_maps_are_about(translator):
     (found,) = translator.align(["Anna sleeps."], ["Anna schläft."])
     num_layers, num_heads = translator.model.config.num_decoder_layers, translator.model.config.num_heads

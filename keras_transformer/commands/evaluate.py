@@ -5,7 +5,7 @@ import typing
 from pathlib import Path
 
 from export.options import add_decode
-from keras_transformer.commands.lines import check_output, named, open_output, read_lines
+from keras_transformer.commands.lines import check_output, named, open_output
 from keras_transformer.commands.options import WORKDIR, add_file, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, DataConfig
 from keras_transformer.files import open_packed
@@ -69,6 +69,7 @@ def _check_outputs(options):
 def _evaluated(options):
     """Evaluates. -> Evaluation, the hypotheses, and the `Translator` that has written them or None"""
     from keras_transformer import evaluation
+    from keras_transformer.data.sources import read_lines
 
     sources, references, data = _test_set(options)
     settings = dict(data.score_options)
@@ -90,7 +91,7 @@ def _evaluated(options):
 
 def _test_set(options):
     """-> sources, references, the `DataConfig` that says how they are scored: that of the run, where there is one"""
-    from keras_transformer.data.sources import evaluation_corpus, read_pairs
+    from keras_transformer.data.sources import evaluation_corpus, read_lines, read_pairs
     from keras_transformer.training.workdir import Workdir
 
     data = Workdir(options.workdir).load_config().data if options.workdir else DataConfig()

@@ -45,7 +45,8 @@ def files_of_run(workdir) -> list:
 
     run = Workdir(workdir)
     data = run.load_config().data
-    text = [path for corpus in (data.train, data.valid, data.test) if corpus for path in files(corpus)]
+    corpora = (data.train, data.valid, data.test) if run.tells_its_training() else (data.test,)
+    text = [path for corpus in corpora if corpus for path in files(corpus)]
     single = (run.config_path, run.model_path, run.metadata_path, run.log_path, run.path / "lock")
     folders = (run.path / "data", run.checkpoints, run.path / "export")
     return [*single, *run.path.glob("*.model"), *(path for folder in folders for path in folder.rglob("*")), *text]

@@ -17,9 +17,10 @@ from keras_transformer.commands.lines import (
 )
 from keras_transformer.commands.options import add_file, add_workdir, files_of_run, load_translator
 from keras_transformer.config import MAX_BEAMS, ConfigError
+from keras_transformer.data.digests import text_digest
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
-MAX_SEED = 2**62  # a line's seed is this and its number
+MAX_SEED = 2**62
 
 EPILOG = """\
 One line in is one line out, whatever it holds; a blank line gives an empty one. Translations go to standard output,
@@ -92,7 +93,8 @@ def answering(translator, options):
         translator.sample([], options.sample, temperature)
 
         def draw(first, lines):
-            seeds = [options.sample + first + i for i in range(len(lines))]
+            # A digest: of SEED + number, line 1 with SEED 2 would draw what line 2 draws with SEED 1.
+            seeds = [text_digest(f"{options.sample} {first + i}") >> 1 for i in range(len(lines))]
             return [drawn.text for drawn in translator.sample(lines, seeds, temperature)]
 
         return draw

@@ -170,6 +170,8 @@ def chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 def publish(partial: Path, folder: Path):
     """Puts a finished folder in place of an older one. A kill in between leaves none; it will then be built again."""
     sync(partial)
+    if folder.is_symlink():  # what it points at stays
+        folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     os.rename(partial, folder)
     sync(folder.parent)

@@ -5,36 +5,33 @@ sorted by length or by topic) nor on the run's seed, and all translations of one
 """
 
 import heapq
-import itertools
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from keras_transformer.data.digests import text_digest
 
 SHARE = 20  # no more than one pair in so many
+FREQUENT = 10  # a source with more than one in so many of these pairs is taken only if others are too few
 
 
-class HeldOut(NamedTuple):
-    """The pairs whose source has a digest from `first` to `last`."""
-
-    first: int
-    last: int
+class HeldOut(frozenset):
+    """The digests of the sources whose pairs are held out."""
 
     def takes(self, source: str) -> bool:
-        return self.first <= text_digest(source) <= self.last
+        return text_digest(source) in self
 
 
-NOTHING = HeldOut(0, -1)
+NOTHING = HeldOut()
 
 
 def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
     """Chooses the pairs to hold out by their sources: at most `most` and one in SHARE, but at least one source, if
     there are two.
 
-    It takes the smallest digests as long as their pairs are not too many. With at most 3 of many pairs:
+    It takes the sources with the smallest digests, and leaves out those whose pairs are too many. With at most 3 of
+    many pairs:
 
-        digest       12  35  41  77       12 is left out, it has too many pairs itself;
-        pairs         9   1   2   4       35 and 41 have 3 together: HeldOut(35, 41)
+        digest       12  35  41  77  80       35, 41 and 80 have 3 together
+        pairs         9   1   1   4   1       12 and 77 stay in train
 
     Reads all sources once.
     """
@@ -53,11 +50,11 @@ def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
                 del numbers[-heapq.heappop(largest)]
     if len(numbers) < 2:
         return NOTHING
-    wanted, digests = min(most, max(1, num_pairs // SHARE)), sorted(numbers)
-    few = [digest for digest in digests if numbers[digest] <= wanted]
-    if not few:  # all of these sources have many translations
-        fewest = min(digests, key=numbers.get)
-        return HeldOut(fewest, fewest)
-    digests = digests[digests.index(few[0]) :]
-    totals = itertools.accumulate(numbers[digest] for digest in digests)
-    return HeldOut(few[0], max(digest for digest, total in zip(digests, totals, strict=True) if total <= wanted))
+    left, digests = min(most, max(1, num_pairs // SHARE)), sorted(numbers)
+    rare_first = sorted(digests, key=lambda digest, wanted=left: numbers[digest] * FREQUENT > wanted)
+    chosen = []
+    for digest in rare_first:
+        if numbers[digest] <= left:
+            chosen.append(digest)
+            left -= numbers[digest]
+    return HeldOut(chosen or [min(digests, key=numbers.get)])  # where all of these sources have many translations

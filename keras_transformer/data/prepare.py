@@ -40,6 +40,7 @@ CLEANING = ("max_length_ratio", "drop_duplicates", "drop_identical")
 TOKENIZER = (
     "tokenizer", "vocab_size", "shared_vocab", "byte_fallback", "lowercase", "character_coverage", "tokenizer_pairs"
 )  # fmt: skip
+HELD_OUT_FORMAT = 2  # of held_out.json: a list of digests; 1 was the first and the last of a range
 CANNOT_CHANGE_VALID = (
     "cannot be added or removed later, because without it pairs are held out of train. Give another --workdir, or the "
     "old value."
@@ -94,9 +95,9 @@ class _Preparation:
             self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse
         else:
-            self.held_out, valid = self._hold_out(digest([text, data.valid_pairs]))
+            self.held_out, valid = self._hold_out(digest([text, data.valid_pairs, HELD_OUT_FORMAT]))
             reverse = False
-            text.append(self.held_out)
+            text.append(sorted(self.held_out))
         made_of = model_hashes(self.given) if self.given else self._options(TOKENIZER)
         tokenizers = self._tokenizers(digest([text, made_of]))
         train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
@@ -109,6 +110,8 @@ class _Preparation:
         )
         valid_text = list(read_pairs(valid, "valid", reverse=reverse))
         test = sources.evaluation_corpus(data)
+        for path in sources.files(test) if test is not None else []:
+            self.hashes.hash(path)  # refuses a pipe, which a run that goes on would wait for
         test_text = None if test is None else list(read_pairs(test, "test", reverse=data.reverse))
         return Prepared(tokenizers, train_corpus, valid_corpus, valid_text, test_text)
 
@@ -144,7 +147,7 @@ class _Preparation:
             )
         self._refuse_change(known, key)
         if known.get("key") == key and all(path.exists() for path in paths):
-            return HeldOut(*known["digests"]), tuple(map(str, paths))
+            return HeldOut(known["digests"]), tuple(map(str, paths))
         progress = Progress("Choosing the validation set", "pairs")
         pairs, folded = progress.count(self._train_pairs(Cleaning(self.data))), self.data.folded
         held_out = choose_held_out((folded(source) for source, _ in pairs), self.data.valid_pairs)
@@ -157,14 +160,17 @@ class _Preparation:
             )
         for path, lines in zip(paths, zip(*taken, strict=True), strict=True):
             write_text(path, "".join(f"{line}\n" for line in lines))
-        write_json(record, {"key": key, "digests": held_out})
+        write_json(record, {"key": key, "digests": sorted(held_out)})
         self.say(f"valid: `data.valid` is not given, so {len(taken):,} pairs are held out of train")
         return held_out, tuple(map(str, paths))
 
     def _refuse_change(self, known: dict, key: str):
         if not self.begun or known.get("key") == key:
             return
-        wrong = f"The training text of {self.folder} has changed since. Give another --workdir, or the old text."
+        wrong = (
+            f"The training text of {self.folder} has changed since, as it does by packing too. Give another --workdir, "
+            "or the old text."
+        )
         if not known:
             wrong = f"That text is no longer known: {self.folder / 'data'} is incomplete. Give another --workdir."
         raise DataError(f"A run is resumed with the text that it began with. {wrong}")

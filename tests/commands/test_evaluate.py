@@ -57,6 +57,17 @@ def test_without_files_the_test_set_of_the_run_is_translated(finished_run, tmp_p
         assert page.read_text().count("data:image/png") > 1 and "Attention in line" in page.read_text()
 
 
+@pytest.mark.parametrize("name", ["source", "reference", "good", "bad"])
+def test_text_that_is_not_utf8_is_not_scored(files, name, capsys):
+    (files / name).write_bytes((files / "reference").read_text().encode("latin-1"))  # "schl\xe4ft" in the first line
+    code = run(
+        "--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good",
+        "--other", files / "bad",
+    )  # fmt: skip
+    assert code == 1
+    assert f"{name}, line 1: expected UTF-8. Received: byte 0xe4" in capsys.readouterr().err
+
+
 def test_scores_do_not_depend_on_when_compiling_pays(finished_run, files, monkeypatch):
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
     monkeypatch.setattr(compilation.WhereItPays, "_by_xla", lambda *_: pytest.fail("compiled"))

@@ -1,12 +1,13 @@
 """Options that several commands have."""
 
 import argparse
+import json
 
 import pytest
 
 from export.options import add_decode
 from keras_transformer.commands import evaluate
-from keras_transformer.commands.options import WORKDIR, add_workdir, load_translator
+from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
 
 
@@ -47,3 +48,15 @@ def test_the_search_of_a_finished_run_can_be_changed_and_nothing_else(finished_r
     assert (decode.alpha, decode.beam_width) == (1.0, 2)
     with pytest.raises(ConfigError, match=r"decode.FIELD=VALUE .* Received: model"):
         load_translator(parsed("--workdir", str(finished_run), "--set", "model.d_model=3"))
+
+
+def test_an_output_may_have_the_name_of_a_text_that_a_packed_model_was_trained_on(tmp_path):
+    packed = {"data": {"train": ["a.en", "a.de"], "test": ["test.en", "test.de"]}, "model": {}, "decode": {}}
+    (tmp_path / "config.json").write_text(json.dumps(packed))
+    assert {"test.en", "test.de"} <= names(tmp_path) and not {"a.en", "a.de"} & names(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**packed, "train": {}}))  # of a run, which reads them again
+    assert {"test.en", "test.de", "a.en", "a.de"} <= names(tmp_path)
+
+
+def names(workdir):
+    return {path.name for path in files_of_run(workdir)}

@@ -74,6 +74,20 @@ def test_a_sample_repeats_and_does_not_depend_on_the_buffer(finished_run, tmp_pa
     assert len(set(said[0].splitlines())) > 1
 
 
+def test_no_two_lines_of_different_samples_draw_the_same():
+    seen = []
+
+    def sample(lines, seeds, temperature):
+        if lines:
+            seen.extend(seeds)
+        return []
+
+    for seed in (1, 2, 3):
+        options = SimpleNamespace(nbest=None, sample=seed, temperature=None)
+        translate.answering(SimpleNamespace(sample=sample), options)(0, ["Hello."] * 10)
+    assert len(set(seen)) == 30 and all(0 <= seed < 2**63 for seed in seen)
+
+
 def test_long_lists_are_made_of_fewer_lines_at_once(finished_run, tmp_path, monkeypatch):
     together = []
     monkeypatch.setattr(translate, "MAX_TRANSLATIONS", 6)

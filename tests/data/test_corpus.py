@@ -56,6 +56,13 @@ def test_what_is_left_of_a_store_is_replaced(tmp_path, build, pairs):
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
+def test_a_link_is_replaced_by_the_store(tmp_path, build, pairs):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "train").symlink_to(tmp_path / "elsewhere")
+    assert len(build(pairs)) == len(pairs)
+    assert not (tmp_path / "train").is_symlink() and (tmp_path / "elsewhere").is_dir()
+
+
 class TestStore:
     def test_it_gives_back_every_pair_in_order(self, folder, pairs, tokenizers):
         corpus = Corpus(folder)

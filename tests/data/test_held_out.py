@@ -50,3 +50,23 @@ def test_where_no_choice_is_possible_none_is_made():
     assert choose_held_out([], 5) == NOTHING
     assert taken(pairs_of(["same"] * 100), 5) == []
     assert taken(pairs_of(["one"]), 5) == []
+
+
+@pytest.mark.parametrize("frequent", ["word 48.", "word 20.", "Right."])
+def test_a_frequent_source_does_not_make_the_set_small(frequent):
+    pairs = pairs_of([f"sentence {i}" for i in range(18_900)] + [frequent] * 1100)  # too many pairs for the set
+    chosen = taken(pairs, 1000)
+    assert len(chosen) == 1000 and frequent not in dict(chosen)
+
+
+def test_a_set_is_not_filled_with_one_source():
+    frequent = [f"word {i}." for i in range(20)]
+    pairs = pairs_of([f"sentence {i}" for i in range(8000)] + frequent * 600)  # each would fit
+    chosen = taken(pairs, 1000)
+    assert len(chosen) > 990 and dict(chosen).keys().isdisjoint(frequent)
+    few = pairs_of(["a", "b"] * 600)  # here there are no others
+    assert len(taken(few, 1000)) == 600
+
+
+def test_pairs_that_still_fit_are_taken_after_one_that_does_not():
+    assert len(taken(pairs_of([str(i) for i in range(380)] + ["w261"] * 30), 1000)) == 20

@@ -86,6 +86,11 @@ class TestFiles:
         with pytest.raises(ConfigError, match="`data.train` must be the text to train on. Received: None"):
             run(DataConfig(train=None))
 
+    def test_a_test_set_that_can_be_read_only_once_is_refused(self, run, config, tmp_path):
+        os.mkfifo(tmp_path / "p.en")
+        with pytest.raises(DataError, match="p.en: expected a file that can be read several times"):
+            run(config.replace(test=(str(tmp_path / "p.en"),) * 2))
+
     def test_without_case_a_source_is_held_out_however_it_is_written(self, run, write, pairs):
         both = [*pairs, *((source.upper(), target.upper()) for source, target in pairs)]
         train = tuple(write(name, list(side)) for name, side in zip("ab", zip(*both, strict=True), strict=True))
