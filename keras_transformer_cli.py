@@ -17,9 +17,22 @@ NOTES = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog() is 
 def main() -> int:
     if sys.argv[1:2] != ["train"]:  # which shows warnings too: why there is no GPU, for example
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with interruption_ends(), without_notes():
+    with importing_tensorflow():
         from keras_transformer.__main__ import main
     return main()
+
+
+@contextlib.contextmanager
+def importing_tensorflow():
+    """What a command imports it in: Ctrl-C ends the process, notes are left out, and Keras runs on TensorFlow."""
+    use_tensorflow()
+    with interruption_ends(), without_notes():
+        yield
+
+
+def use_tensorflow():
+    """Lets Keras run on TensorFlow in this process, whatever the user has chosen for other programs."""
+    os.environ["KERAS_BACKEND"] = "tensorflow"
 
 
 def use_onednn():

@@ -11,9 +11,9 @@ An interrupted run (Ctrl-C, SIGTERM, SIGKILL, power) goes on where it was when t
 import argparse
 import sys
 
-from keras_transformer_cli import interruption_ends, without_notes
+from keras_transformer_cli import importing_tensorflow
 
-with interruption_ends(), without_notes():
+with importing_tensorflow():
     from keras_transformer.commands import train
     from keras_transformer.commands.exit_codes import exit_code_of
 

@@ -11,7 +11,7 @@ from export.options import add_decode
 from export.saved_model import ExportError, export_saved_model
 from export.serving_files import MODELS, is_served
 from export.versions import name_of, versions
-from keras_transformer_cli import interruption_counts, interruption_ends, open_streams, without_notes
+from keras_transformer_cli import importing_tensorflow, interruption_counts, open_streams
 
 
 def main(arguments=None) -> int:
@@ -29,7 +29,7 @@ def main(arguments=None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     known = None  # the versions before
     try:
-        with interruption_ends(), without_notes():
+        with importing_tensorflow():
             from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow
 
         known = _versions(options.to)

@@ -166,8 +166,11 @@ def _renew(model, there):
     """Renews the versions and labels of one model; `there` are the versions that exist."""
     for label in [label for label, version in model.version_labels.items() if version not in there]:
         del model.version_labels[label]
-    if "stable" not in model.version_labels:
-        model.version_labels["stable"] = there[-2:][0]
     policy = model.model_version_policy
+    if "stable" not in model.version_labels:
+        # A server refuses a label for a version that it has yet to load, and with it all versions.
+        served = there if not policy.specific.versions else [each for each in there if each in policy.specific.versions]
+        if served:  # else the next export can give it
+            model.version_labels["stable"] = served[-2:][0]
     if policy.WhichOneof("policy_choice") in (None, "specific"):  # another one was chosen by hand
         policy.specific.versions[:] = sorted({*there[-2:], *model.version_labels.values()})

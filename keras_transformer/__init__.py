@@ -3,11 +3,11 @@
 import contextlib as _contextlib
 import sys as _sys
 
-from keras_transformer_cli import interruption_ends as _interruption_ends
+from keras_transformer_cli import importing_tensorflow as _importing_tensorflow
 from keras_transformer_cli import use_onednn as _use_onednn
 
 # `python -m keras_transformer` imports this before it runs.
-with _interruption_ends() if _sys.argv[:1] == ["-m"] else _contextlib.nullcontext():
+with _importing_tensorflow() if _sys.argv[:1] == ["-m"] else _contextlib.nullcontext():
     _use_onednn()
     import keras as _keras
 

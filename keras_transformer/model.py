@@ -117,6 +117,9 @@ class Transformer(keras.Model):
             self.decoder_norm = self._final_norm("decoder_norm")
         self.build()
 
+    def _lock_state(self):
+        """Does nothing: Keras would refuse the layers, metrics and weights that a subclass adds to a built model."""
+
     @classmethod
     def from_preset(cls, name, /, vocab_size, **changes):
         """The model of a preset ("tiny", "base", "table3_c4", ...), with other values for some of its fields.

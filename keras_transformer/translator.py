@@ -106,12 +106,14 @@ class Translator:
         method has written, which is written over: an error leaves what was there, and a kill the old translator, the
         new one, or, in the last moment, one that `load` refuses and `save` writes anew.
         """
-        folder, model, config = Path(folder), self.model, self._config().to_dict()
+        folder, config = Path(folder), self._config().to_dict()
         if not (model_folder.is_free(folder) or model_folder.is_without_training(folder)):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
-        if model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
-            model = Transformer.from_config({**model.get_config(), "dtype": "float32"})
-            model.set_weights(self.model.get_weights())
+        found = self.model.get_config()
+        if self.model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
+            found["dtype"] = "float32"
+        model = Transformer.from_config({**found, "name": "transformer"})  # without what `fit` has left in the other
+        model.set_weights(self.model.get_weights())
         sections = {name: config[name] for name in model_folder.SECTIONS}
         model_folder.write(folder, sections, self.tokenizers, model)
 

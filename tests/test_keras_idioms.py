@@ -399,3 +399,17 @@ def test_importing_the_package_is_cheap():
     process = run_python(f"{code}; print(*sorted(set({heavy!r}) & new))")
     assert process.returncode == 0, process.stderr
     assert process.stdout.split() == []
+
+
+def test_a_subclass_may_have_layers_metrics_and_weights_of_its_own(data):
+    class Mine(Transformer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.head = keras.layers.Dense(2)
+            self.tracker = keras.metrics.Mean()
+            self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    model = Mine(V, **SMALL)
+    model.head.build((None, SMALL["d_model"]))
+    assert len(model.trainable_variables) == len(Transformer(V, **SMALL).trainable_variables) + 3
+    assert model.tracker in model.metrics

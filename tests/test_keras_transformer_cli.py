@@ -170,6 +170,24 @@ def test_nothing_gets_the_number_of_a_closed_stream(tmp_path):
     assert done.returncode == 0 and output.read_bytes() == b"ours\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["keras_transformer_cli.py", "translate", "--workdir"],
+        ["-m", "keras_transformer", "translate", "--workdir"],
+        ["-m", "export", "--to", "nowhere", "--workdir"],
+        ["train_keras.py", "--set", "preset=tiny", "--workdir", "nowhere", "--recipe"],
+    ],
+    ids=lambda command: command[-2] if command[0] == "-m" else command[0],
+)
+def test_commands_run_on_tensorflow_whatever_keras_has_for_others(tmp_path, command):
+    done = subprocess.run(
+        [sys.executable, *command, tmp_path / "missing"], capture_output=True, cwd=ROOT, text=True, timeout=60,
+        env=environment(ROOT, KERAS_BACKEND="jax"),
+    )  # fmt: skip
+    assert done.returncode in (1, 2) and done.stderr.startswith("error: ") and "missing" in done.stderr
+
+
 def test_the_file_is_the_command_too(tmp_path):
     command = [sys.executable, "keras_transformer_cli.py", "translate", "--workdir", tmp_path]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, text=True, timeout=60)

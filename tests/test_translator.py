@@ -1,6 +1,7 @@
 """Strings to strings."""
 
 import shutil
+import zipfile
 
 import keras
 import numpy as np
@@ -173,6 +174,20 @@ def test_a_saved_translator_is_scored_as_its_run_was(finished_run, tmp_path):
     Translator.load(run).save(tmp_path / "saved")
     saved = Workdir(tmp_path / "saved").load_config().data
     assert saved == config.data.replace(train=None, valid=None, test=None) and saved.bleu_tokenizer == "char"
+
+
+def test_a_saved_translator_has_nothing_of_a_training(translator, tmp_path):
+    model = Transformer.from_config({**translator.model.get_config(), "name": "mine"})
+    model.compile(keras.optimizers.Adam())
+    model.optimizer.build(model.trainable_variables)
+    Translator(model, translator.tokenizers).save(tmp_path / "saved")
+    saved = Translator.load(tmp_path / "saved").model
+    assert getattr(saved, "optimizer", None) is None and saved.name == "transformer"
+    for ours, theirs in zip(model.weights, saved.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with zipfile.ZipFile(tmp_path / "saved" / "model.keras") as archive:
+        size = archive.getinfo("model.weights.h5").file_size
+    assert size < 2 * 4 * model.count_params() + 2**20  # Adam's would be three times as many numbers
 
 
 def test_a_model_may_have_more_pieces(translator):

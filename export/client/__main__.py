@@ -14,7 +14,7 @@ import sys
 
 from export.client.rows import BATCH_SIZE, TIMEOUT, ServingError
 from export.options import positive_integer, positive_seconds
-from keras_transformer_cli import interruption_ends, open_streams, without_notes
+from keras_transformer_cli import importing_tensorflow, open_streams
 
 
 def main(arguments=None) -> int:
@@ -84,7 +84,7 @@ def _run(options):
             raise OSError(f"{name} is closed: lines are read from standard input and written to standard output.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with interruption_ends(), without_notes():
+    with importing_tensorflow():
         client = _client(options)
     with client:
         _translate(client, options)

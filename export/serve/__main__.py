@@ -14,7 +14,7 @@ from pathlib import Path
 from export.options import positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
-from keras_transformer_cli import interruption_ends, open_streams, without_notes
+from keras_transformer_cli import interruption_ends, open_streams, use_tensorflow, without_notes
 
 
 def main(arguments=None) -> int:
@@ -55,9 +55,9 @@ def _parser():
         prog="python -m export.serve",
         description="Serves exported models as TF Serving's REST API does: a server for a laptop, not for production.",
     )
-    parser.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="the folder of the versions")
+    parser.add_argument("--model", type=_folder, required=True, metavar="FOLDER", help="the folder of the versions")
     parser.add_argument("--name", type=_name, help="of the model in paths; default: the folder's")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
+    parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8501, help="0: any free port (%(default)s)")
     parser.add_argument(
         "--timeout",
@@ -67,6 +67,18 @@ def _parser():
         help="limit for a request (%(default)s)",
     )
     return parser
+
+
+def _folder(text):
+    if not text:  # as of a variable that is not set; the current folder is .
+        raise argparse.ArgumentTypeError("must be a folder. Received: ''")
+    return Path(text)
+
+
+def _host(text):
+    if not text:  # which would be every address of the machine
+        raise argparse.ArgumentTypeError("must be an address. Received: ''")
+    return text
 
 
 def _name(text):
@@ -102,6 +114,7 @@ def _server(folder, name, limits):
             from export.serve.versions import Versions
     except ModuleNotFoundError as error:
         raise ImportError(f'no package {error.name}: pip install -e ".[server]"') from error
+    use_tensorflow()
     settings = BatchSettings()
     executor = ThreadPoolExecutor(settings.num_threads, thread_name_prefix="batch")
 

@@ -107,6 +107,7 @@ class Versions:
 
     def states(self, version: int | None = None) -> list[tuple[int, State]]:
         """The states of one version or of all, newest first."""
+        self._require_a_look()
         if version is not None and version not in self._states:
             raise RequestError(404, f"Could not find version {version} of model {self.name}")
         if not self._states:
@@ -138,10 +139,13 @@ class Versions:
         if version in loading or (self._newest is None and loading):
             which = version if version in loading else loading[0]
             raise RequestError(503, f"Version {which} of model {self.name} is being loaded", retry_after=LOADING)
-        if not self._has_looked:
-            raise RequestError(503, f"The versions of model {self.name} are being looked for", retry_after=LOADING)
+        self._require_a_look()
         which = f"Latest({self.name})" if version is None else f"Specific({self.name}, {version})"
         raise RequestError(404, f"Servable not found for request: {which}")
+
+    def _require_a_look(self):
+        if not self._has_looked:
+            raise RequestError(503, f"The versions of model {self.name} are being looked for", retry_after=LOADING)
 
     def _look(self):
         """The versions that are loaded or not known to be broken, newest first, with what tells their SavedModels from

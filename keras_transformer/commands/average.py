@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_transformer.commands.options import add_file, add_workdir
+from keras_transformer.commands.options import add_file, add_folder, add_workdir
 
 EPILOG = """\
 The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run
@@ -14,7 +14,7 @@ def add_arguments(parser):
     add_workdir(parser, "folder of a run, which need not be finished")
     parser.add_argument("--last", metavar="N", type=int, help="how many of the newest checkpoints (all)")
     add_file(parser, "--checkpoints", "these checkpoints instead", nargs="+")
-    parser.add_argument("--to", metavar="FOLDER", required=True, help="the new folder of the averaged model")
+    add_folder(parser, "--to", "the new folder of the averaged model", required=True)
 
 
 def run(options) -> int:

@@ -7,7 +7,11 @@ WORKDIR = "runs/demo"  # where none is named
 
 
 def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
-    parser.add_argument("--workdir", metavar="FOLDER", type=_folder, default=default, help=f"{meaning} ({WORKDIR})")
+    add_folder(parser, "--workdir", f"{meaning} ({WORKDIR})", default=default)
+
+
+def add_folder(parser, name, meaning, **options):
+    parser.add_argument(name, metavar="FOLDER", type=_folder, help=meaning, **options)
 
 
 def add_file(parser, name, meaning, **options):

@@ -6,6 +6,7 @@ so that a checkpoint can keep it.
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
@@ -153,6 +154,8 @@ class Checkpointing(RunCallback):
     def _receive(self, number, frame):
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt  # asked twice
+        if self.received is None and number == signal.SIGINT:
+            os.write(2, b"\nStopping after this step; Ctrl-C again stops at once, without a checkpoint.\n")
         self.received = number
 
     def after_step(self, step, logs):

@@ -51,7 +51,7 @@ class Trainee(keras.Model):
     """
 
     def __init__(self, transformer, config: TrainConfig, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(dtype="float32", **kwargs)  # that of Keras, if it is float16, would scale the loss
         self.transformer = transformer
         self.train_config = config
         self.schedule = schedule_of(config, transformer.config.d_model)
@@ -80,7 +80,8 @@ class Trainee(keras.Model):
         return self.add_weight(shape=(), dtype="int64", initializer="zeros", trainable=False, name=name)
 
     def _copy(self, variable):
-        copy = self.add_weight(shape=variable.shape, initializer="zeros", trainable=False, name=f"ema_{variable.name}")
+        options = {"shape": variable.shape, "dtype": variable.dtype, "name": f"ema_{variable.name}"}
+        copy = self.add_weight(initializer="zeros", trainable=False, **options)
         copy.assign(variable)
         return copy
 

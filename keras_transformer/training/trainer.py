@@ -197,7 +197,8 @@ class Run:
     def _begin(self):
         """Starts at step 0 with the weights of `train.start_from`; removes the log of a run that was killed at once."""
         if self.origin is not None:
-            self.trainee.begin_with({v.path: v.numpy() for v in self.origin.model.trainable_variables})
+            pairs = zip(self.trainee.transformer.weights, self.origin.model.weights, strict=True)
+            self.trainee.begin_with({ours.path: theirs.numpy() for ours, theirs in pairs})  # it may have another name
             self.say(f"Beginning with the weights of {self.config.train.start_from}.")
             self.origin = None  # its memory
         if self.is_chief:
@@ -372,7 +373,7 @@ def train(config: Config, workdir, *, check=None, deliver=None) -> Result:
 def _hash(model):
     """A hash of the weights of a model."""
     hashed = hashlib.sha256()
-    for variable in model.trainable_variables:
+    for variable in model.weights:
         hashed.update(variable.numpy())
     return hashed.hexdigest()
 

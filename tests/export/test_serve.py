@@ -242,3 +242,12 @@ def test_an_interruption_of_the_imports_is_quiet(tmp_path, package):
     command = [sys.executable, "-m", "export.serve", "--model", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, env=environment(tmp_path), timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(("option", "expected"), [("--host", "an address"), ("--model", "a folder")])
+def test_a_variable_that_is_not_set_is_no_address_and_no_folder(tmp_path, capsys, option, expected):
+    from export.serve.__main__ import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(["--model", str(tmp_path), "--port", "0", option, ""])
+    assert caught.value.code == 2 and f"{option}: must be {expected}. Received: ''" in capsys.readouterr().err

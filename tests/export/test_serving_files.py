@@ -105,6 +105,16 @@ def test_a_label_whose_version_was_removed_goes_to_the_older_of_the_newest_two(t
     assert served(to) == ([3, 4], {"stable": 3})
 
 
+def test_a_label_waits_for_a_version_that_a_running_server_has(tmp_path):
+    to = tmp_path / "demo"
+    export(to, 1)
+    (to / "1").rmdir()
+    export(to, 2)
+    assert served(to) == ([2], {})
+    export(to, 3)
+    assert served(to) == ([2, 3], {"stable": 2})
+
+
 def test_an_empty_version_list_never_arises_and_gaps_do_no_harm(tmp_path):
     export(tmp_path / "demo", 3, 20)
     assert served(tmp_path / "demo") == ([3, 20], {"stable": 3})

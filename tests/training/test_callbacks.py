@@ -243,6 +243,15 @@ def test_signals_are_listened_to_while_the_run_trains_and_not_afterwards():
     assert {number: signal.getsignal(number) for number in before} == before
 
 
+def test_who_presses_ctrl_c_is_told_what_comes(capfd):
+    callback, _ = saving(validation([], every=1000))
+    with pytest.raises(KeyboardInterrupt), callback.listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert "Stopping after this step; Ctrl-C again stops at once" in capfd.readouterr().err
+        os.kill(os.getpid(), signal.SIGINT)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_signal_that_the_process_ignores_stays_ignored():
     callback, _ = saving(validation([], every=1000))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &

@@ -85,3 +85,7 @@ def test_a_run_whose_model_cannot_be_written_is_not_finished(tmp_path, monkeypat
     assert not run.workdir.metadata_path.exists()
     monkeypatch.setattr(finish, "save_model", lambda *_: None)
     assert finish.finish(run, 5)["step"] == 5 and run.workdir.metadata_path.exists()
+    monkeypatch.setattr(finish, "_draw", full)  # where another model.keras is there already
+    with pytest.raises(OSError, match="No space left"):
+        finish.finish(run, 5)
+    assert not run.workdir.metadata_path.exists()

@@ -245,3 +245,14 @@ def test_the_whole_batch_reaches_the_replicas_row_by_row():
 
 def test_a_batch_has_the_structure_that_the_step_is_compiled_for():
     tf.nest.assert_same_structure(random_batches(1)[0], ELEMENT_SPEC)
+
+
+def test_the_policy_that_keras_has_for_others_changes_nothing():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        trainee = Trainee(Transformer(53, dtype="float32", **SMALL), TrainConfig(ema_decay=0.9, xla=False))
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert not isinstance(trainee.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert {variable.dtype for variable in trainee.ema} == {"float32"}

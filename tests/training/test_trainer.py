@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import ConfigError, load_recipe
+from keras_transformer import ConfigError, Transformer, load_recipe, model_folder
 from keras_transformer.data.sources import DataError
 from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays, write_arrays
 from keras_transformer.training.journal import read_log
@@ -251,6 +251,19 @@ def test_the_sentences_of_a_validation_come_from_all_over_the_set():
     assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
     assert evenly(list(range(3)), 500) == [0, 1, 2]
     assert evenly([], 500) == evenly([1, 2], 0) == []
+
+
+@pytest.mark.parametrize("changes", [{"name": "mine"}, {"trainable": False}])
+def test_a_run_can_begin_with_a_model_that_was_saved_otherwise(finished_run, tmp_path, changes):
+    (config, tokenizers, model), saved = model_folder.load(finished_run), tmp_path / "saved"
+    other = Transformer.from_config({**model.get_config(), **changes})
+    other.set_weights(model.get_weights())
+    model_folder.write(saved, {name: config.to_dict()[name] for name in model_folder.SECTIONS}, tokenizers, other)
+    found = {"start_from": str(saved), "steps": 1, "learning_rate_scale": 1e-9}
+    assert train(config.replace(train=found), tmp_path / "run").step == 1
+    begun = Translator.load(tmp_path / "run").model
+    for old, new in zip(model.weights, begun.weights, strict=True):
+        np.testing.assert_allclose(new.numpy(), old.numpy(), atol=1e-6, err_msg=new.path)
 
 
 def test_a_run_can_begin_with_the_weights_of_another_one(tmp_path):

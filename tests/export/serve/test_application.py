@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -127,6 +128,19 @@ def test_a_body_over_the_limit_is_refused(url, size):
 def test_a_body_of_exactly_the_limit_is_read(url):
     body = b'{"instances": ["a"]}'.ljust(LIMIT)
     assert requests.post(f"{url}:predict", data=body, timeout=10).status_code == 200
+
+
+def test_a_body_may_be_packed(url):
+    def ask(body):
+        return requests.post(f"{url}:predict", data=body, headers={"Content-Encoding": "gzip"}, timeout=10)
+
+    packed = gzip.compress(b'{"instances": ["a"]}'.ljust(LIMIT))
+    assert ask(packed).json() == {"predictions": ["a"]}
+    too_large = gzip.compress(b" " * (LIMIT + 1))
+    assert error(ask(too_large)) == (413, f"The body of a request may have at most {LIMIT} bytes")
+    for body in (b'{"instances": ["a"]}', packed[:-9], b""):
+        code, said = error(ask(body))
+        assert code == 400 and "must be packed by gzip" in said
 
 
 def test_a_client_that_hangs_up_does_no_harm(url):

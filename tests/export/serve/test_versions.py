@@ -276,6 +276,8 @@ def test_a_version_that_is_not_there_is_not_found(versions, version):
     with pytest.raises(RequestError, match="of model demo are being looked for") as caught:
         served(versions, version)
     assert (caught.value.status, caught.value.retry_after) == (503, 5)
+    with pytest.raises(RequestError, match="of model demo are being looked for"):
+        versions.states(version)
     poll(versions)
     with pytest.raises(RequestError, match="Servable not found for request: (Latest|Specific)") as caught:
         served(versions, version)
