@@ -59,7 +59,7 @@ def write(
     """Writes a model as a whole, over one that is there: an error changes nothing, a kill leaves no mixture of both.
 
     Args:
-        folder: where to; see `is_free` and `is_without_training`.
+        folder: where to; see `is_free` and `is_saved_translator`.
         config: what config.json will hold.
         tokenizers: of the model.
         model: the model.
@@ -80,8 +80,8 @@ def is_free(folder: Path) -> bool:
     return may_be_filled(folder, FILES)
 
 
-def is_without_training(folder: Path) -> bool:
-    """Whether a folder holds a model as `Translator.save` writes it, which may be written over: no training is lost."""
+def is_saved_translator(folder: Path) -> bool:
+    """Whether a folder holds what `Translator.save` has written, which may be written over: no training is lost."""
     config = read_json(folder / "config.json")
     data = config.get("data")
     return config.keys() == set(SECTIONS) and isinstance(data, dict) and "train" in data and data["train"] is None

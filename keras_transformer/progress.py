@@ -79,3 +79,10 @@ class Progress:
             return ""
         filled = min(WIDTH, WIDTH * self.done // self.total)
         return f"[{'=' * filled}{' ' * (WIDTH - filled)}] "
+
+
+def duration(seconds: float) -> str:
+    """65 -> 1:05, 3605 -> 1:00:05"""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

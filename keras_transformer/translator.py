@@ -107,7 +107,7 @@ class Translator:
         new one, or, in the last moment, one that `load` refuses and `save` writes anew.
         """
         folder, config = Path(folder), self._config().to_dict()
-        if not (model_folder.is_free(folder) or model_folder.is_without_training(folder)):
+        if not (model_folder.is_free(folder) or model_folder.is_saved_translator(folder)):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
         found = self.model.get_config()
         if self.model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch

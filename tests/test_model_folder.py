@@ -8,7 +8,7 @@ import pytest
 from keras_transformer import Transformer, model_folder
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.files import FILLING
-from keras_transformer.model_folder import SECTIONS, Contents, is_free, is_without_training
+from keras_transformer.model_folder import SECTIONS, Contents, is_free, is_saved_translator
 from keras_transformer.tokenizer import Tokenizer, Tokenizers
 
 SIZES = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
@@ -53,12 +53,12 @@ def test_a_folder_is_free_until_something_is_whole(contents, tmp_path):
 
 
 def test_a_model_without_its_training_may_be_written_over(contents, tmp_path):
-    assert not is_without_training(tmp_path)
-    assert is_without_training(written(tmp_path, contents))
+    assert not is_saved_translator(tmp_path)
+    assert is_saved_translator(written(tmp_path, contents))
     trained_on = dataclasses.replace(contents.config.data, train=("a.en", "a.de"))
-    assert not is_without_training(written(tmp_path, contents, config=contents.config.replace(data=trained_on)))
+    assert not is_saved_translator(written(tmp_path, contents, config=contents.config.replace(data=trained_on)))
     model_folder.write(tmp_path, contents.config.to_dict(), *contents[1:])
-    assert not is_without_training(tmp_path)  # it has the section of a training
+    assert not is_saved_translator(tmp_path)  # it has the section of a training
 
 
 def test_loading_says_what_is_missing(tmp_path):

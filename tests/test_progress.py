@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from keras_transformer import progress as progress_module
-from keras_transformer.progress import Progress
+from keras_transformer.progress import Progress, duration
 
 
 @pytest.fixture
@@ -11,6 +11,10 @@ def clock(monkeypatch):
     """A second passes at every look."""
     seconds = iter(range(1000))
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: float(next(seconds)))
+
+
+def test_durations_read_well():
+    assert [duration(s) for s in (5, 65, 3605)] == ["0:05", "1:05", "1:00:05"]
 
 
 def test_quick_work_shows_nothing(capsys):

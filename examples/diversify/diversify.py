@@ -31,8 +31,8 @@ with without_notes():
     from keras_transformer.config import Config
     from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
     from keras_transformer.files import sync, write_json
+    from keras_transformer.progress import duration
     from keras_transformer.recipes import load_recipe
-    from keras_transformer.training.journal import duration
     from keras_transformer.training.workdir import Workdir, differences
 
 HELPER = ("train.start_from=none", "train.export=false")

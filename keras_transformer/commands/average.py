@@ -20,8 +20,9 @@ def add_arguments(parser):
 def run(options) -> int:
     from keras_transformer import model_folder
     from keras_transformer.tokenizer import Tokenizers
-    from keras_transformer.training.checkpoints import average_weights, set_weights
+    from keras_transformer.training.checkpoints import average_weights
     from keras_transformer.training.trainer import new_transformer
+    from keras_transformer.training.variables import set_weights
     from keras_transformer.training.workdir import Workdir
 
     source, target = Workdir(options.workdir), Path(options.to)

@@ -1,4 +1,4 @@
-"""Pictures: learning curves, attention, positions, schedules, scores by length. Plain arrays in, a PNG file out.
+"""Pictures: learning curves, attention, positions, schedules, scores by length. Plain arrays in, a file out.
 
 `path` is a file name or an open binary file in all of them. matplotlib is imported when the first picture is drawn, and
 used without pyplot: no window, no global state. `sparkline` needs no matplotlib at all.

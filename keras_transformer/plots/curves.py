@@ -34,7 +34,7 @@ def learning_curve(records, path):
 
     Args:
         records: its lines as dicts, of kind "train" or "valid"; what none of them has gets no panel.
-        path: of the PNG.
+        path: of the picture.
     """
     records = [{**record, "minutes": record.get("seconds", math.nan) / 60} for record in records]
     panels = [(*panel, {kind: _curve(records, kind, *panel[1:3]) for kind in panel[3]}) for panel in PANELS]
@@ -73,7 +73,7 @@ def by_length(rows, path):
 
     Args:
         rows: what `evaluation.by_length` gives: objects with `label`, `bleu`, `num_sentences` and `interval`.
-        path: of the PNG.
+        path: of the picture.
     """
     figure = new_figure(max(3.0, 1.1 * len(rows) + 0.8), 3.6)
     axes = new_axes(figure, (1, 1, 1), "BLEU", "words of the source")

@@ -18,7 +18,7 @@ def attention(weights, rows, columns, path, title=""):
     Args:
         weights: (H, T, S); what lies beyond the labels is padding and is cut off.
         rows, columns: the pieces that attend and those that are attended to.
-        path: of the PNG.
+        path: of the picture.
         title: of the picture.
     """
     weights = _cut(weights, rows, columns)
@@ -47,7 +47,7 @@ def attention_of_sentence(maps, source_pieces, target_pieces, path, layer=-1, ti
             sentence: `AttentionMaps` with a batch of one will do.
         source_pieces: what the encoder reads, end of sentence included.
         target_pieces: what the decoder writes, end of sentence included.
-        path: of the PNG.
+        path: of the picture.
         layer: which one is shown; None: the mean of all.
         title: of the picture.
     """

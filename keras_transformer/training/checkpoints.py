@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.files import replacing
+from keras_transformer.training.variables import named_variables, shapes
 
 STATE = "state.json"  # the key of the callbacks' state
 # Raised by reading a file that is no checkpoint or is not whole; RuntimeError comes from a flipped flag of a zip file.
@@ -42,25 +43,6 @@ class Restored(NamedTuple):
     path: Path
     arrays: dict[str, np.ndarray]
     state: dict
-
-
-def dropout_seeds(transformer):
-    """The states of the generators that dropout draws from."""
-    return [v for v in transformer.variables if "seed_generator" in v.path]
-
-
-def named_variables(trainee):
-    """Every variable that the course of a run depends on, by a name that is the same in every process."""
-    weights = trainee.transformer.trainable_variables
-    named = {f"model/{v.path}": v for v in weights}
-    # Keras numbers the names of generators by process.
-    named |= {f"seed/{i}": seed for i, seed in enumerate(dropout_seeds(trainee.transformer))}
-    named |= {f"optimizer/{v.path}": v for v in trainee.optimizer.variables}
-    named |= {f"average/{v.path}": average for v, average in zip(weights, trainee.ema, strict=False)}
-    named["counter/num_skipped"] = trainee.num_skipped
-    expected = len(trainee.transformer.variables) + len(trainee.optimizer.variables) + len(trainee.ema) + 1
-    assert len(named) == expected, (len(named), expected)
-    return named
 
 
 class Checkpoints:
@@ -202,7 +184,7 @@ def average_weights(paths, group="model"):
     total = {}
     for path in paths:
         weights = _weights(path, group)
-        if total and _shapes(weights) != _shapes(total):
+        if total and shapes(weights) != shapes(total):
             raise CheckpointError(f"Only checkpoints of one model can be averaged. Received: {paths[0]} and {path}.")
         for name, array in weights.items():
             if name in total:
@@ -217,20 +199,6 @@ def _weights(path, group):
         names = [name for name in _names(archive) if name.startswith(f"{group}/")]
         arrays = {name.removeprefix(f"{group}/"): _array(archive, name) for name in names}
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
-
-
-def _shapes(weights):
-    return {name: array.shape for name, array in weights.items()}
-
-
-def set_weights(model, weights):
-    """Assigns {variable path: array} to the weights of a model; paths and shapes must be the model's."""
-    variables = {variable.path: variable for variable in model.trainable_variables}
-    if _shapes(variables) != _shapes(weights):
-        different = sorted(dict(_shapes(variables).items() ^ _shapes(weights).items()))
-        raise CheckpointError(f"Expected the weights of a model like this one. Different: {', '.join(different[:5])}.")
-    for path, variable in variables.items():
-        variable.assign(weights[path])
 
 
 def _assign(variables, restored):

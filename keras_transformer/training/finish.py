@@ -11,8 +11,10 @@ import math
 from keras_transformer import evaluation, report
 from keras_transformer.files import save_model, write_json, write_text
 from keras_transformer.plots import learning_curve, sparkline
-from keras_transformer.training.checkpoints import average_weights, set_weights, whole
-from keras_transformer.training.journal import duration, read_log
+from keras_transformer.progress import duration
+from keras_transformer.training.checkpoints import average_weights, whole
+from keras_transformer.training.journal import read_log
+from keras_transformer.training.variables import set_weights
 
 
 def candidates(run):

@@ -15,7 +15,7 @@ import time
 import tensorflow as tf
 
 from keras_transformer.files import sync, write_text
-from keras_transformer.progress import StatusLine
+from keras_transformer.progress import StatusLine, duration
 from keras_transformer.screen import reason, say, warn
 
 
@@ -47,7 +47,7 @@ class Journal:
     def restore(self, state, step):
         """Goes on from the records of a run that stood at `step`."""
         self.sums, self.num_skipped = dict(state["sums"]), state["num_skipped"]
-        self.skipped_in_a_row = state.get("skipped_in_a_row", 0)  # older checkpoints have none
+        self.skipped_in_a_row = state["skipped_in_a_row"]
         if self.enabled:
             kept = [record for record in read_log(self.path) if record["step"] <= step]
             rewrite_log(self.path, kept)
@@ -181,12 +181,6 @@ class TrainingProgress:
 
 def perplexity(nll):
     return math.exp(min(nll, 700.0))  # 700: the end of float64
-
-
-def duration(seconds):
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def read_log(path):

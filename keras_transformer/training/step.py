@@ -26,9 +26,9 @@ from keras_transformer.fast.xla import by_xla_on_cpu
 from keras_transformer.fast_products import training_products
 from keras_transformer.losses import cross_entropies
 from keras_transformer.schedule import TransformerSchedule
-from keras_transformer.training.checkpoints import dropout_seeds, set_weights
 from keras_transformer.training.optimizers import make_optimizer, one_update
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas
+from keras_transformer.training.variables import dropout_seeds, set_weights
 
 
 def schedule_of(config: TrainConfig, d_model):

@@ -17,13 +17,14 @@ from keras_transformer.data.digests import digest
 from keras_transformer.data.prepare import prepare
 from keras_transformer.gpu import add_in_order, multiply_in_float32
 from keras_transformer.model import Transformer
+from keras_transformer.progress import duration
 from keras_transformer.screen import say
 from keras_transformer.tokenizer import Tokenizers
 from keras_transformer.training import strategy as strategies
 from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.finish import finish
-from keras_transformer.training.journal import Journal, duration
+from keras_transformer.training.journal import Journal
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError, differences

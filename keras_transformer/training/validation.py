@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_transformer.data.digests import digest
 from keras_transformer.evaluation import bleu
 from keras_transformer.losses import cross_entropies
-from keras_transformer.training.checkpoints import set_weights
 from keras_transformer.training.journal import perplexity
+from keras_transformer.training.variables import set_weights
 
 
 class Sample(NamedTuple):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.journal import Journal, duration, perplexity, read_log
+from keras_transformer.training.journal import Journal, perplexity, read_log
 
 TIMES = ("seconds", "tokens_per_second")
 
@@ -145,8 +145,7 @@ def test_the_progress_line_tells_the_figures_the_speed_and_the_time_left(tmp_pat
     ]  # fmt: skip
 
 
-def test_durations_and_perplexities_read_well():
-    assert [duration(s) for s in (5, 65, 3605)] == ["0:05", "1:05", "1:00:05"]
+def test_perplexities_read_well():
     assert perplexity(0) == 1.0 and math.isfinite(perplexity(1e9))
 
 
