@@ -109,13 +109,8 @@ class Translator:
         folder, config = Path(folder), self._config().to_dict()
         if not (model_folder.is_free(folder) or model_folder.is_saved_translator(folder)):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
-        found = self.model.get_config()
-        if self.model.compute_dtype in ("float16", "bfloat16"):  # then a translation would depend on its batch
-            found["dtype"] = "float32"
-        model = Transformer.from_config({**found, "name": "transformer"})  # without what `fit` has left in the other
-        model.set_weights(self.model.get_weights())
         sections = {name: config[name] for name in model_folder.SECTIONS}
-        model_folder.write(folder, sections, self.tokenizers, model)
+        model_folder.write(folder, sections, self.tokenizers, _bare(self.model))
 
     def _config(self):
         """The configuration of the run without its text; what is known of it where there was none."""
@@ -361,6 +356,18 @@ def _ids(tokenizer, pieces):
     if PAD_ID in ids or BOS_ID in ids or EOS_ID in ids[:-1]:
         raise ValueError(f"Expected the pieces of a translation. Received: {pieces!r:.80}.")
     return ids
+
+
+def _bare(model):
+    """A copy of a model in float32, without the optimizer that `fit` has left in it."""
+    config, is_half = model.get_config(), model.compute_dtype in ("float16", "bfloat16")
+    if is_half:  # then a translation would depend on its batch
+        config["dtype"] = "float32"
+    copy = type(model).from_config(config)
+    if not is_half and [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
+        return model  # it has more than its configuration tells, LoRA for example, which Keras merges where it saves
+    copy.set_weights(model.get_weights())
+    return copy
 
 
 def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:

@@ -401,15 +401,32 @@ def test_importing_the_package_is_cheap():
     assert process.stdout.split() == []
 
 
-def test_a_subclass_may_have_layers_metrics_and_weights_of_its_own(data):
-    class Mine(Transformer):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.head = keras.layers.Dense(2)
-            self.tracker = keras.metrics.Mean()
-            self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+@keras.saving.register_keras_serializable("tests")
+class WithItsOwn(Transformer):
+    """Scales its logits, and counts the batches that it was trained with."""
 
-    model = Mine(V, **SMALL)
-    model.head.build((None, SMALL["d_model"]))
-    assert len(model.trainable_variables) == len(Transformer(V, **SMALL).trainable_variables) + 3
-    assert model.tracker in model.metrics
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+        self.head = keras.layers.Dense(V, name="head")
+        self.head.build((None, V))
+        self.tracker = keras.metrics.Mean(name="mine")
+
+    def call(self, inputs, training=False):
+        return self.head(super().call(inputs, training=training)) * self.scale
+
+    def train_step(self, data):
+        return {**super().train_step(data), "mine": self.tracker(self.scale)}
+
+
+def test_a_subclass_may_have_layers_metrics_and_weights_of_its_own(tmp_path, data):
+    model = WithItsOwn(V, **SMALL)
+    model.compile(keras.optimizers.SGD(0.1), SmoothedCrossEntropy())
+    source_ids, target_ids, labels = data
+    history = model.fit((source_ids, target_ids), labels, verbose=0).history
+    assert model.tracker in model.metrics and "mine" in history
+    assert float(model.scale) != 1.0  # it learns
+    model.save(tmp_path / "mine.keras")
+    loaded = keras.saving.load_model(tmp_path / "mine.keras")
+    ids = source_ids, target_ids
+    np.testing.assert_array_equal(loaded.predict(ids, verbose=0), model.predict(ids, verbose=0))

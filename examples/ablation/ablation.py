@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import ROOT, run_logged, training_command
 
-from keras_transformer_cli import without_notes
+from keras_transformer_cli import importing_tensorflow
 
-with without_notes():
+with importing_tensorflow():
     from keras_transformer.config import Config, ConfigError
     from keras_transformer.files import write_json, write_text
     from keras_transformer.recipes import load_recipe

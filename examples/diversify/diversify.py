@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import run_together, training_command
 
-from keras_transformer_cli import without_notes
+from keras_transformer_cli import importing_tensorflow
 
-with without_notes():
+with importing_tensorflow():
     from keras_transformer.commands.lines import chunks, count_lines, open_output
     from keras_transformer.config import Config
     from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits

@@ -19,9 +19,9 @@ import sys
 import time
 from pathlib import Path
 
-from keras_transformer_cli import without_notes
+from keras_transformer_cli import importing_tensorflow
 
-with without_notes():
+with importing_tensorflow():
     from comparison import markdown, perplexity_of
     from paper import FACTORS, ROWS, cost, scaled
     from row import TOKENS_PER_BATCH, files, is_finished, result, run_logged, settings_of, train, training_command

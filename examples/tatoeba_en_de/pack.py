@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer_cli import without_notes
+from keras_transformer_cli import importing_tensorflow
 
-with without_notes():
+with importing_tensorflow():
     from export.metadata import without_folders
     from keras_transformer import model_folder
 

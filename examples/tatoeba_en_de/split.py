@@ -11,9 +11,9 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from keras_transformer_cli import without_notes
+from keras_transformer_cli import importing_tensorflow
 
-with without_notes():
+with importing_tensorflow():
     from keras_transformer.data.sources import DataError, read_lines
 
 NUM_HELD_OUT = 1500  # pairs of valid and of test each

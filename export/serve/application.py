@@ -140,15 +140,18 @@ class Application:
 
 def _unpacked(body, limit):
     """What is packed by gzip, as TensorFlow Serving takes it too."""
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        text = unpacker.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise RequestError(400, f"The body must be packed by gzip, as its Content-Encoding says: {error}") from error
-    if len(text) > limit:
-        raise RequestError(413, f"The body of a request may have at most {limit} bytes")
-    if not unpacker.eof:
-        raise RequestError(400, "The body must be packed by gzip, as its Content-Encoding says: it ends too early")
+    text = b""
+    while body or not text:
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            text += unpacker.decompress(body, limit + 1)
+        except zlib.error as error:
+            raise RequestError(400, f"The body must be packed by gzip, as its headers say: {error}") from error
+        if len(text) > limit:
+            raise RequestError(413, f"The body of a request may have at most {limit} bytes")
+        if not unpacker.eof:
+            raise RequestError(400, "The body must be packed by gzip, as its headers say: it ends too early")
+        body = unpacker.unused_data  # a file of gzip may have several parts
     return text
 
 

@@ -1,4 +1,5 @@
-"""Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory.
+"""Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory. (`evaluate` reads UTF-8
+alone, by data/sources.py.)
 
 What a line is: export/lines.py. Of one that is too long the rest is left out, with a note. A file whose name ends with
 .gz is packed.

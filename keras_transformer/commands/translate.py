@@ -20,7 +20,7 @@ from keras_transformer.config import MAX_BEAMS, ConfigError
 from keras_transformer.data.digests import text_digest
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
-MAX_SEED = 2**62
+MAX_SEED = 2**62  # any number would do: a line's seed is made of its digits
 
 EPILOG = """\
 One line in is one line out, whatever it holds; a blank line gives an empty one. Translations go to standard output,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from keras_transformer.data.digests import text_digest
 
 SHARE = 20  # no more than one pair in so many
-FREQUENT = 10  # a source with more than one in so many of these pairs is taken only if others are too few
+FREQUENT = 10  # a source with more than one in so many of these pairs is taken only where others are too few
 
 
 class HeldOut(frozenset):
@@ -27,11 +27,11 @@ def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
     """Chooses the pairs to hold out by their sources: at most `most` and one in SHARE, but at least one source, if
     there are two.
 
-    It takes the sources with the smallest digests, and leaves out those whose pairs are too many. With at most 3 of
-    many pairs:
+    Of the `most` + 1 sources with the smallest digests it takes one after the other, rare ones first, and leaves out
+    those whose pairs are too many. With at most 3 of many pairs:
 
-        digest       12  35  41  77  80       35, 41 and 80 have 3 together
-        pairs         9   1   1   4   1       12 and 77 stay in train
+        digest       12  35  41  77       35, 41 and 77 have 3 together
+        pairs         9   1   1   1       12 stays in train
 
     Reads all sources once.
     """
@@ -50,10 +50,9 @@ def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
                 del numbers[-heapq.heappop(largest)]
     if len(numbers) < 2:
         return NOTHING
-    left, digests = min(most, max(1, num_pairs // SHARE)), sorted(numbers)
-    rare_first = sorted(digests, key=lambda digest, wanted=left: numbers[digest] * FREQUENT > wanted)
-    chosen = []
-    for digest in rare_first:
+    wanted, digests = min(most, max(1, num_pairs // SHARE)), sorted(numbers)
+    left, chosen = wanted, []
+    for digest in sorted(digests, key=lambda digest: numbers[digest] * FREQUENT > wanted):
         if numbers[digest] <= left:
             chosen.append(digest)
             left -= numbers[digest]

@@ -154,9 +154,10 @@ class Checkpointing(RunCallback):
     def _receive(self, number, frame):
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt  # asked twice
-        if self.received is None and number == signal.SIGINT:
-            os.write(2, b"\nStopping after this step; Ctrl-C again stops at once, without a checkpoint.\n")
-        self.received = number
+        is_first, self.received = self.received is None, number
+        if is_first and number == signal.SIGINT:
+            with contextlib.suppress(OSError):  # nobody may read any more, as where Ctrl-C has ended `| tee log` too
+                os.write(2, b"\nStopping after this step; Ctrl-C again stops at once, without a checkpoint.\n")
 
     def after_step(self, step, logs):
         if self.received is not None:

@@ -55,8 +55,8 @@ def finish(run, step):
         "validation": scores,
         "test": _test(run),
     }
-    run.workdir.metadata_path.unlink(missing_ok=True)  # of a model that was there; a kill leaves none with another
     save_model(model, run.workdir.model_path)
+    run.workdir.metadata_path.unlink(missing_ok=True)  # of the model before; a kill must not leave it beside this one
     _draw(run)
     write_json(run.workdir.metadata_path, metadata)  # last: with it the run is finished
     return metadata

@@ -252,6 +252,22 @@ def test_who_presses_ctrl_c_is_told_what_comes(capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_ctrl_c_counts_where_nobody_reads_what_is_said():
+    callback, _ = saving(validation([], every=1000))
+    reading, writing = os.pipe()
+    os.close(reading)
+    shown = os.dup(2)
+    os.dup2(writing, 2)
+    try:
+        with callback.listening():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(writing)
+    assert callback.received == signal.SIGINT
+
+
 def test_a_signal_that_the_process_ignores_stays_ignored():
     callback, _ = saving(validation([], every=1000))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
