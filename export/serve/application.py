@@ -13,6 +13,8 @@ exist is a 400, one whose version is not loaded a 404, and with a label the stat
 
 import asyncio
 import contextlib
+import gzip
+import io
 import json
 import re
 import zlib
@@ -140,18 +142,13 @@ class Application:
 
 def _unpacked(body, limit):
     """What is packed by gzip, as TensorFlow Serving takes it too."""
-    text = b""
-    while body or not text:
-        unpacker = zlib.decompressobj(wbits=31)
-        try:
-            text += unpacker.decompress(body, limit + 1)
-        except zlib.error as error:
-            raise RequestError(400, f"The body must be packed by gzip, as its headers say: {error}") from error
-        if len(text) > limit:
-            raise RequestError(413, f"The body of a request may have at most {limit} bytes")
-        if not unpacker.eof:
-            raise RequestError(400, "The body must be packed by gzip, as its headers say: it ends too early")
-        body = unpacker.unused_data  # a file of gzip may have several parts
+    try:
+        with gzip.open(io.BytesIO(body)) as file:
+            text = file.read(limit + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RequestError(400, f"The body must be packed by gzip, as its headers say: {error}") from error
+    if len(text) > limit:
+        raise RequestError(413, f"The body of a request may have at most {limit} bytes")
     return text
 
 
