@@ -403,7 +403,7 @@ def test_importing_the_package_is_cheap():
 
 @keras.saving.register_keras_serializable("tests")
 class WithItsOwn(Transformer):
-    """Scales its logits, and counts the batches that it was trained with."""
+    """Has a layer behind the logits, a weight that scales what comes out, and a metric of that weight."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
