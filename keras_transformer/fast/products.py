@@ -30,6 +30,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_transformer.fast.processor import AVX512, CORES
+from keras_transformer.fast.strides import gap, with_gap, without_gap
 from keras_transformer.fast.xla import barrier
 
 LARGE = 2**22  # numbers of a vocabulary: more than a processor's caches hold
@@ -178,30 +179,40 @@ def summed_product(kernel):
     """Multiplies as a sum of products with parts of the kernel's rows, for a graph without XLA. (D, N) -> Product
 
     These are independent, so TensorFlow makes several at the same time, which is faster than one product that oneDNN
-    divides among the threads. A small kernel is not divided.
+    divides among the threads. A small kernel is not divided. The parts have gaps between their rows.
     """
-    sizes = part_sizes(kernel, axis=0)
-    if len(sizes) == 1:
-        return plain_product(kernel)
-    parts = tf.split(kernel, sizes, axis=0)
-    return lambda rows: tf.add_n([tf.matmul(*pair) for pair in zip(tf.split(rows, sizes, axis=1), parts, strict=True)])
+    size, sizes = kernel.shape[1], part_sizes(kernel, axis=0)
+    parts = [with_gap(part) for part in tf.split(kernel, sizes, axis=0)]
+
+    def sum_of_products(rows):
+        pairs = zip(tf.split(rows, sizes, axis=1), parts, strict=True)
+        return without_gap(tf.add_n([tf.matmul(*pair) for pair in pairs]), size)
+
+    return sum_of_products
 
 
 def summed_network(w1, b1, w2, b2):
     """A feed-forward network as a sum of narrower ones, for a graph without XLA or panels. -> Product
 
     max(0, x W1 + b1) W2 is the sum of the same expression over parts: some columns of W1 and b1, and the same rows of
-    W2. The narrow networks are independent: several products run at the same time, and none waits for another.
+    W2. The narrow networks are independent: several products run at the same time, and none waits for another. Gaps
+    between the rows of W1 are columns of it: b1 has as many zeros more, and W2 as many rows of zeros.
     """
-    sizes = part_sizes(w1, axis=1)
-    narrow = list(zip(tf.split(w1, sizes, axis=1), tf.split(b1, sizes), tf.split(w2, sizes, axis=0), strict=True))
+    size, sizes = w2.shape[1], part_sizes(w1, axis=1)
+    parts = zip(tf.split(w1, sizes, axis=1), tf.split(b1, sizes), tf.split(w2, sizes, axis=0), strict=True)
+    narrow = [_network_with_gaps(*part) for part in parts]
 
     def sum_of_networks(rows):
         hidden = [tf.nn.relu(tf.nn.bias_add(tf.matmul(rows, w1), b1)) for w1, b1, _ in narrow]
         y = tf.add_n([tf.matmul(x, w2) for x, (_, _, w2) in zip(hidden, narrow, strict=True)])
-        return tf.nn.bias_add(y, b2)
+        return tf.nn.bias_add(without_gap(y, size), b2)
 
     return sum_of_networks
+
+
+def _network_with_gaps(w1, b1, w2):
+    more = gap(w1.shape[1])
+    return with_gap(w1), tf.pad(b1, [[0, more]]), with_gap(tf.pad(w2, [[0, more], [0, 0]]))
 
 
 def part_sizes(kernel, axis):

@@ -15,6 +15,7 @@ from keras_transformer.fast.gradients import (
     FactoredGradients,
     factor_product,
     factored_gradients,
+    kernel_product,
     key_product,
     multiplied,
     on_every_row,
@@ -44,6 +45,21 @@ def gradients(model, inputs, weights, *, factored, xla):
 
     handed_over = passes()
     return multiplied(handed_over, variables), len(variables) - len(handed_over.made)
+
+
+@pytest.mark.parametrize("avx512", [False, True])
+@pytest.mark.parametrize(
+    "height, width, gaps",
+    [(256, 1024, 2), (1024, 256, 2), (256, 100, 1), (512, 512, 2), (300, 300, 0), (512, 1024, 0), (1024, 512, 0)],
+)
+def test_regular_factors_of_small_products_get_gaps_without_avx512(rng, monkeypatch, avx512, height, width, gaps):
+    monkeypatch.setattr("keras_transformer.fast.gradients.AVX512", avx512)
+    left, right = (rng.normal(size=(5, columns)).astype("float32") for columns in (height, width))
+    function = tf.function(kernel_product, autograph=False)
+    np.testing.assert_allclose(function(tf.constant(left), tf.constant(right)), left.T @ right, rtol=1e-4, atol=1e-4)
+    rows_unknown = [tf.TensorSpec((None, columns)) for columns in (height, width)]
+    operations = function.get_concrete_function(*rows_unknown).graph.get_operations()
+    assert sum(operation.type == "Pad" for operation in operations) == (0 if avx512 else gaps)
 
 
 @pytest.mark.parametrize("xla", [False, True])
@@ -110,7 +126,9 @@ def waits_for(operation):
     return found
 
 
-def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings():
+@pytest.mark.parametrize("avx512", [False, True])
+def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings(monkeypatch, avx512):
+    monkeypatch.setattr("keras_transformer.fast.gradients.AVX512", avx512)
     vocabulary, kernels = tf.Variable(tf.zeros((50, 4))), [tf.Variable(tf.zeros(shape)) for shape in ((4, 6), (6, 4))]
     rows = tf.IndexedSlices(tf.ones((3, 4)), tf.constant([2, 7, 2]), tf.constant([50, 4]))
     places = {1: vocabulary, 0: kernels[0], 2: kernels[1]}
@@ -128,7 +146,8 @@ def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings
     first, *others = sorted(products, key=lambda product: -product.outputs[0].shape[-2])
     assert not waits_for(first) & set(products) and len(others) == 2
     assert all(first in waits_for(other) for other in others)
-    assert first.type == "BatchMatMulV2" and {other.type for other in others} == {"MatMul", "BatchMatMulV2"}
+    if avx512:
+        assert first.type == "BatchMatMulV2" and {other.type for other in others} == {"MatMul", "BatchMatMulV2"}
     assert [operation.type for operation in operations].count("InplaceAdd") == 1
     function(factors)
     for place, gradient in enumerate(function(factors)):

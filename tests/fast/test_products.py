@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast import products
+from keras_transformer.fast import products, strides
 from keras_transformer.fast.products import (
     COLUMNS,
     FEW_ROWS,
@@ -260,6 +260,11 @@ def test_a_kernel_is_large_in_a_graph_from_so_many_numbers_on(monkeypatch, large
     assert all(products.is_large_in_graph(layer.kernel) == is_large for layer, _ in layers())
 
 
+@pytest.fixture(params=["gaps", "no gaps"])
+def with_and_without_gaps(request, monkeypatch):
+    monkeypatch.setattr(strides, "APART", 1 if request.param == "gaps" else 10**6)
+
+
 PARTS_OF_A_KERNEL = pytest.mark.parametrize(
     ("least", "number"), [(1, MOST_PARTS), (D * 71 // 3, 3), (D * 71 // 2, 2), (D * 71 // 2 + 1, 1), (D * 71 + 1, 1)]
 )
@@ -267,6 +272,7 @@ PARTS_OF_A_KERNEL = pytest.mark.parametrize(
 
 @PARTS_OF_A_KERNEL
 @pytest.mark.parametrize("rows", [0, 1, 128])
+@pytest.mark.usefixtures("with_and_without_gaps")
 def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, number, rows):
     monkeypatch.setattr(products, "LEAST_PART", least)
     [layer] = dense_layers(71)
@@ -283,6 +289,7 @@ def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, 
 
 @PARTS_OF_A_KERNEL
 @pytest.mark.parametrize("rows", [0, 1, 128])
+@pytest.mark.usefixtures("with_and_without_gaps")
 def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, number, rows):
     monkeypatch.setattr(products, "LEAST_PART", least)
     network = FeedForward(D, 71)
@@ -299,6 +306,25 @@ def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, numb
 
     np.testing.assert_allclose(by_parts(x), network(x), rtol=1e-4, atol=1e-4)
     assert num_products(by_parts, x) == 2 * number
+
+
+@pytest.mark.usefixtures("with_and_without_gaps")
+@pytest.mark.parametrize("rows", [1, 128])
+def test_kernels_in_a_graph_have_gaps_between_regular_rows(rng, rows):
+    """No product in the graph has a regular right side, as its shape shows."""
+    network = FeedForward(D, 71)
+    network.build((None, None, D))
+    [layer] = dense_layers(71)
+    inner, outer = network.inner, network.outer
+
+    @tf.function(autograph=False)
+    def products_of(x):
+        by_network = summed_network(inner.cast_kernel(), inner.bias, outer.cast_kernel(), outer.bias)
+        return by_network(x), summed_product(layer.cast_kernel())(x)
+
+    graph = products_of.get_concrete_function(tf.TensorSpec((rows, D))).graph
+    widths = [op.inputs[1].shape[1] for op in graph.get_operations() if op.type == "MatMul"]
+    assert widths == [n + strides.gap(n) for n in (71, D, 71)]
 
 
 def num_products(function, x):

@@ -1,0 +1,18 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.fast.strides import APART, GAP, gap, with_gap, without_gap
+
+
+@pytest.mark.parametrize("columns, missing", [(1, 0), (APART - 1, 0), (APART, GAP), (384, 0), (2048, GAP)])
+def test_only_rows_that_are_too_regular_get_zeros_at_their_ends(rng, columns, missing):
+    x = rng.normal(size=(3, columns)).astype("float32")
+    y = with_gap(tf.constant(x))
+    assert gap(columns) == missing
+    np.testing.assert_array_equal(y, np.pad(x, [(0, 0), (0, missing)]))
+    np.testing.assert_array_equal(without_gap(y, columns), x)
+
+
+def test_a_gap_is_not_regular_itself():
+    assert all((columns + gap(columns)) % APART for columns in range(1, 5000))
