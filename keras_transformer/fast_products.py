@@ -102,10 +102,11 @@ def _graph_products(block, few):
     itself, cross, network = block.self_attention, block.cross_attention, block.feed_forward
     projections = [itself.query, itself.key, itself.value, itself.output_projection]
     projections += [cross.query, cross.output_projection]
-    products = {layer: summed_product(layer.cast_kernel()) for layer in projections}
+    products = {layer: summed_product(layer.cast_kernel(), gaps=not few) for layer in projections}
     if few and is_large_in_graph(network.inner.kernel):
         products |= {layer: graph_panel_product(layer.cast_kernel()) for layer in (network.inner, network.outer)}
     else:
         b1, b2 = (ops.cast(layer.bias, layer.compute_dtype) for layer in (network.inner, network.outer))
-        products[network] = summed_network(network.inner.cast_kernel(), b1, network.outer.cast_kernel(), b2)
+        w1, w2 = network.inner.cast_kernel(), network.outer.cast_kernel()
+        products[network] = summed_network(w1, b1, w2, b2, gaps=not few)
     return products

@@ -24,7 +24,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from keras_transformer.fast.processor import AVX512
+from keras_transformer.fast.processor import AVX2_ALONE
 from keras_transformer.fast.products import Product
 from keras_transformer.fast.strides import with_gap
 from keras_transformer.fast.xla import barrier, by_xla_on_cpu, on_gpu
@@ -195,21 +195,27 @@ def _products(pairs):
 
 
 def kernel_product(left, right):
-    """left^T right, as TensorFlow makes it fastest (docs/log.md).
+    """left^T right, as TensorFlow with oneDNN makes it fastest (docs/log.md).
 
-    Without AVX-512 the factors of a product that oneDNN takes for small get gaps between their rows. With it, one that
-    is taller than wide is faster as a batch of one product.
+    On a processor with AVX2 alone, a small product's factors get gaps between their rows. Any other product that is
+    taller than wide is made as a batch of one.
     """
     height, width = left.shape[-1], right.shape[-1]
-    if not AVX512 and not on_gpu() and (min(height, width) <= 256 or max(height, width) <= 512):
+    if AVX2_ALONE and not on_gpu() and _is_small(height, width):
         return tf.matmul(with_gap(left), with_gap(right), transpose_a=True)[:height, :width]
     if height <= width:
         return tf.matmul(left, right, transpose_a=True)
     return tf.matmul(left[None], right[None], transpose_a=True)[0]
 
 
+def _is_small(height, width):
+    """Whether oneDNN reads the factors as they lie: 512 x 512 and 256 x 2,048 gain by gaps, 512 x 1,024 does not."""
+    return min(height, width) <= 256 or max(height, width) <= 512
+
+
 def _sum(made, products, shape):
     """The sum of `made` and all products. No product may be used elsewhere or be a constant: it may be written to.
+    (A product may be part of a larger one, which nobody else reads.)
 
     The row of an id that does not exist, which only a broken batch has, is added to another id's, as `InplaceAdd` does.
     """

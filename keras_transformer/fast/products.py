@@ -9,7 +9,7 @@ search may prepare another way to multiply for a layer, a `Product`:
                                  and for every kernel where the processor has no AVX-512
     gpu_products          XLA    on a GPU: the kernels of layers that multiply the same rows, side by side
     left_product          any    a large vocabulary (V, D) as it lies, but as the left operand
-    summed_product        graph  parts of a large kernel's rows, whose products are added
+    summed_product        graph  parts of a large kernel's rows, whose products are added; with gaps between the rows
     graph_panel_product   graph  one array of narrower panels (P, D, 32) of a large kernel
     turned_product        graph  a copy of the vocabulary turned around, (D, V)
     summed_network        graph  a whole feed-forward network, as a sum of narrower ones
@@ -175,44 +175,48 @@ def left_product(kernel):
     return multiply
 
 
-def summed_product(kernel):
+def summed_product(kernel, gaps=False):
     """Multiplies as a sum of products with parts of the kernel's rows, for a graph without XLA. (D, N) -> Product
 
     These are independent, so TensorFlow makes several at the same time, which is faster than one product that oneDNN
-    divides among the threads. A small kernel is not divided. The parts have gaps between their rows.
+    divides among the threads. A small kernel is not divided. `gaps`: regular rows get gaps (fast/strides.py), which is
+    a copy of the kernel, and for many rows is faster.
     """
     size, sizes = kernel.shape[1], part_sizes(kernel, axis=0)
-    parts = [with_gap(part) for part in tf.split(kernel, sizes, axis=0)]
+    parts = tf.split(with_gap(kernel) if gaps else kernel, sizes, axis=0)
 
     def sum_of_products(rows):
         pairs = zip(tf.split(rows, sizes, axis=1), parts, strict=True)
-        return without_gap(tf.add_n([tf.matmul(*pair) for pair in pairs]), size)
+        y = tf.add_n([tf.matmul(*pair) for pair in pairs])
+        return without_gap(y, size) if gaps else y
 
     return sum_of_products
 
 
-def summed_network(w1, b1, w2, b2):
+def summed_network(w1, b1, w2, b2, gaps=False):
     """A feed-forward network as a sum of narrower ones, for a graph without XLA or panels. -> Product
 
     max(0, x W1 + b1) W2 is the sum of the same expression over parts: some columns of W1 and b1, and the same rows of
-    W2. The narrow networks are independent: several products run at the same time, and none waits for another. Gaps
-    between the rows of W1 are columns of it: b1 has as many zeros more, and W2 as many rows of zeros.
+    W2. The narrow networks are independent: several products run at the same time, and none waits for another.
+    `gaps` as in `summed_product`; those of W1 are columns of it, so b1 has as many zeros more and W2 as many rows.
     """
     size, sizes = w2.shape[1], part_sizes(w1, axis=1)
     parts = zip(tf.split(w1, sizes, axis=1), tf.split(b1, sizes), tf.split(w2, sizes, axis=0), strict=True)
-    narrow = [_network_with_gaps(*part) for part in parts]
+    narrow = [_network_with_gaps(*part) for part in parts] if gaps else list(parts)
+    b2 = tf.pad(b2, [[0, gap(size)]]) if gaps else b2
 
     def sum_of_networks(rows):
         hidden = [tf.nn.relu(tf.nn.bias_add(tf.matmul(rows, w1), b1)) for w1, b1, _ in narrow]
         y = tf.add_n([tf.matmul(x, w2) for x, (_, _, w2) in zip(hidden, narrow, strict=True)])
-        return tf.nn.bias_add(without_gap(y, size), b2)
+        y = tf.nn.bias_add(y, b2)
+        return without_gap(y, size) if gaps else y
 
     return sum_of_networks
 
 
 def _network_with_gaps(w1, b1, w2):
-    more = gap(w1.shape[1])
-    return with_gap(w1), tf.pad(b1, [[0, more]]), with_gap(tf.pad(w2, [[0, more], [0, 0]]))
+    columns = gap(w1.shape[1])
+    return with_gap(w1), tf.pad(b1, [[0, columns]]), tf.pad(w2, [[0, columns], [0, gap(w2.shape[1])]])
 
 
 def part_sizes(kernel, axis):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_transformer import Transformer
 from keras_transformer.fast import gradients as module
+from keras_transformer.fast import strides
 from keras_transformer.fast.gradients import (
     FactoredGradients,
     factor_product,
@@ -47,19 +48,20 @@ def gradients(model, inputs, weights, *, factored, xla):
     return multiplied(handed_over, variables), len(variables) - len(handed_over.made)
 
 
-@pytest.mark.parametrize("avx512", [False, True])
-@pytest.mark.parametrize(
-    "height, width, gaps",
-    [(256, 1024, 2), (1024, 256, 2), (256, 100, 1), (512, 512, 2), (300, 300, 0), (512, 1024, 0), (1024, 512, 0)],
-)
-def test_regular_factors_of_small_products_get_gaps_without_avx512(rng, monkeypatch, avx512, height, width, gaps):
-    monkeypatch.setattr("keras_transformer.fast.gradients.AVX512", avx512)
+SMALL = [(256, 1024, 2), (1024, 256, 2), (256, 100, 1), (32000, 256, 1), (512, 512, 2), (300, 300, 0)]
+NOT_SMALL = [(257, 1024, 0), (1024, 257, 0), (512, 768, 0), (768, 512, 0)]
+
+
+@pytest.mark.parametrize("avx2_alone", [False, True])
+@pytest.mark.parametrize("height, width, gaps", SMALL + NOT_SMALL)
+def test_regular_factors_of_small_products_get_gaps(rng, monkeypatch, avx2_alone, height, width, gaps):
+    monkeypatch.setattr("keras_transformer.fast.gradients.AVX2_ALONE", avx2_alone)
     left, right = (rng.normal(size=(5, columns)).astype("float32") for columns in (height, width))
     function = tf.function(kernel_product, autograph=False)
     np.testing.assert_allclose(function(tf.constant(left), tf.constant(right)), left.T @ right, rtol=1e-4, atol=1e-4)
     rows_unknown = [tf.TensorSpec((None, columns)) for columns in (height, width)]
     operations = function.get_concrete_function(*rows_unknown).graph.get_operations()
-    assert sum(operation.type == "Pad" for operation in operations) == (0 if avx512 else gaps)
+    assert sum(operation.type == "Pad" for operation in operations) == (gaps if avx2_alone else 0)
 
 
 @pytest.mark.parametrize("xla", [False, True])
@@ -126,9 +128,10 @@ def waits_for(operation):
     return found
 
 
-@pytest.mark.parametrize("avx512", [False, True])
-def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings(monkeypatch, avx512):
-    monkeypatch.setattr("keras_transformer.fast.gradients.AVX512", avx512)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings(monkeypatch, gaps):
+    monkeypatch.setattr("keras_transformer.fast.gradients.AVX2_ALONE", gaps)
+    monkeypatch.setattr(strides, "REGULAR", 1)
     vocabulary, kernels = tf.Variable(tf.zeros((50, 4))), [tf.Variable(tf.zeros(shape)) for shape in ((4, 6), (6, 4))]
     rows = tf.IndexedSlices(tf.ones((3, 4)), tf.constant([2, 7, 2]), tf.constant([50, 4]))
     places = {1: vocabulary, 0: kernels[0], 2: kernels[1]}
@@ -146,7 +149,10 @@ def test_the_largest_product_is_alone_and_first_and_takes_the_rows_of_embeddings
     first, *others = sorted(products, key=lambda product: -product.outputs[0].shape[-2])
     assert not waits_for(first) & set(products) and len(others) == 2
     assert all(first in waits_for(other) for other in others)
-    if avx512:
+    if gaps:
+        pads = [operation for operation in operations if operation.type == "Pad"]
+        assert sum(first in waits_for(pad) for pad in pads) == 4 and len(pads) == 6
+    else:
         assert first.type == "BatchMatMulV2" and {other.type for other in others} == {"MatMul", "BatchMatMulV2"}
     assert [operation.type for operation in operations].count("InplaceAdd") == 1
     function(factors)

@@ -260,9 +260,9 @@ def test_a_kernel_is_large_in_a_graph_from_so_many_numbers_on(monkeypatch, large
     assert all(products.is_large_in_graph(layer.kernel) == is_large for layer, _ in layers())
 
 
-@pytest.fixture(params=["gaps", "no gaps"])
-def with_and_without_gaps(request, monkeypatch):
-    monkeypatch.setattr(strides, "APART", 1 if request.param == "gaps" else 10**6)
+WITH_AND_WITHOUT_GAPS = pytest.mark.parametrize(
+    "regular", [None, 1, D, 71], ids=["no gaps", "gaps", "gaps in the one", "gaps in the other"]
+)
 
 
 PARTS_OF_A_KERNEL = pytest.mark.parametrize(
@@ -272,15 +272,16 @@ PARTS_OF_A_KERNEL = pytest.mark.parametrize(
 
 @PARTS_OF_A_KERNEL
 @pytest.mark.parametrize("rows", [0, 1, 128])
-@pytest.mark.usefixtures("with_and_without_gaps")
-def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, number, rows):
+@WITH_AND_WITHOUT_GAPS
+def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, number, rows, regular):
+    monkeypatch.setattr(strides, "REGULAR", regular)
     monkeypatch.setattr(products, "LEAST_PART", least)
     [layer] = dense_layers(71)
     x = rng.normal(size=(1, rows, D)).astype("float32")
 
     @tf.function(autograph=False)
     def by_parts(x):
-        with use_products({layer: summed_product(layer.cast_kernel())}):
+        with use_products({layer: summed_product(layer.cast_kernel(), regular is not None)}):
             return layer(x)
 
     np.testing.assert_allclose(by_parts(x), layer(x), atol=1e-5)
@@ -289,8 +290,9 @@ def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, 
 
 @PARTS_OF_A_KERNEL
 @pytest.mark.parametrize("rows", [0, 1, 128])
-@pytest.mark.usefixtures("with_and_without_gaps")
-def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, number, rows):
+@WITH_AND_WITHOUT_GAPS
+def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, number, rows, regular):
+    monkeypatch.setattr(strides, "REGULAR", regular)
     monkeypatch.setattr(products, "LEAST_PART", least)
     network = FeedForward(D, 71)
     network.build((None, None, D))
@@ -301,30 +303,28 @@ def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, numb
 
     @tf.function(autograph=False)
     def by_parts(x):
-        with use_products({network: summed_network(inner.cast_kernel(), inner.bias, outer.cast_kernel(), outer.bias)}):
+        weights = inner.cast_kernel(), inner.bias, outer.cast_kernel(), outer.bias
+        with use_products({network: summed_network(*weights, regular is not None)}):
             return network(x)
 
     np.testing.assert_allclose(by_parts(x), network(x), rtol=1e-4, atol=1e-4)
     assert num_products(by_parts, x) == 2 * number
 
 
-@pytest.mark.usefixtures("with_and_without_gaps")
-@pytest.mark.parametrize("rows", [1, 128])
-def test_kernels_in_a_graph_have_gaps_between_regular_rows(rng, rows):
-    """No product in the graph has a regular right side, as its shape shows."""
-    network = FeedForward(D, 71)
-    network.build((None, None, D))
-    [layer] = dense_layers(71)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_kernels_in_a_graph_get_gaps_between_regular_rows(gaps):
+    network = FeedForward(256, 1024)
+    network.build((None, None, 256))
     inner, outer = network.inner, network.outer
 
     @tf.function(autograph=False)
     def products_of(x):
-        by_network = summed_network(inner.cast_kernel(), inner.bias, outer.cast_kernel(), outer.bias)
-        return by_network(x), summed_product(layer.cast_kernel())(x)
+        weights = inner.cast_kernel(), inner.bias, outer.cast_kernel(), outer.bias
+        return summed_network(*weights, gaps)(x), summed_product(outer.cast_kernel(), gaps)(x[:, :1] * tf.ones(1024))
 
-    graph = products_of.get_concrete_function(tf.TensorSpec((rows, D))).graph
-    widths = [op.inputs[1].shape[1] for op in graph.get_operations() if op.type == "MatMul"]
-    assert widths == [n + strides.gap(n) for n in (71, D, 71)]
+    operations = products_of.get_concrete_function(tf.TensorSpec((None, 256))).graph.get_operations()
+    widths = {operation.inputs[1].shape[1] for operation in operations if operation.type == "MatMul"}
+    assert widths == ({512 + strides.GAP, 256 + strides.GAP} if gaps else {512, 256})
 
 
 def num_products(function, x):

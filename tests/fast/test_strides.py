@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast.strides import APART, GAP, gap, with_gap, without_gap
+from keras_transformer.fast.strides import GAP, REGULAR, WIDEST, gap, with_gap, without_gap
 
 
-@pytest.mark.parametrize("columns, missing", [(1, 0), (APART - 1, 0), (APART, GAP), (384, 0), (2048, GAP)])
+@pytest.mark.parametrize(
+    "columns, missing", [(1, 0), (REGULAR - 1, 0), (REGULAR, GAP), (384, 0), (WIDEST, GAP), (WIDEST + 256, 0)]
+)
 def test_only_rows_that_are_too_regular_get_zeros_at_their_ends(rng, columns, missing):
     x = rng.normal(size=(3, columns)).astype("float32")
     y = with_gap(tf.constant(x))
@@ -15,4 +17,4 @@ def test_only_rows_that_are_too_regular_get_zeros_at_their_ends(rng, columns, mi
 
 
 def test_a_gap_is_not_regular_itself():
-    assert all((columns + gap(columns)) % APART for columns in range(1, 5000))
+    assert all((columns + gap(columns)) % REGULAR for columns in range(1, WIDEST + 1))
