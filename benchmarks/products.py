@@ -5,8 +5,8 @@ python benchmarks/training.py --peer "its products alone=python benchmarks/produ
 
 All products of forward, and the gradients of both sides of each, made as a step on a CPU makes them: in one program of
 XLA's, but for the gradients of kernels, which TensorFlow makes. These have gaps between rows where a step has them;
-here each has its own, where layers of a step that share a left side share its copy. No layer waits for another one. What
-the step takes longer is the rest of it; what these products do not reach of the machine is in both.
+here each has its own, where layers of a step that share a left side share its copy. No layer waits for another one.
+What the step takes longer is the rest of it; what these products do not reach of the machine is in both.
 """
 
 import os
