@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import fast_products
-from keras_transformer.fast import products
+from keras_transformer.fast import products, strides
 from keras_transformer.fast_products import keep_panels, search_products, search_step, training_products
 from keras_transformer.layers.cache import FewRowsKVCache
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
@@ -98,6 +98,20 @@ def test_few_rows_in_a_graph_attend_in_a_way_of_their_own(monkeypatch, loop, few
     step = tf.function(search_step(model, loop, few), jit_compile=loop == "xla", autograph=False)
     step(tf.constant([[BOS] * W]), 0, cache)
     assert len(asked) == times * SMALL["num_decoder_layers"]
+
+
+@pytest.mark.parametrize(("loop", "few", "kernels"), [("graph", True, 0), ("graph", False, 8), ("xla", False, 0)])
+def test_kernels_for_many_rows_in_a_graph_get_gaps(monkeypatch, loop, few, kernels):
+    monkeypatch.setattr(strides, "REGULAR", 1)
+    model = small_model()
+    cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop=loop)
+    step = tf.function(search_step(model, loop, few), jit_compile=loop == "xla", autograph=False)
+    ids = tf.constant([[BOS] * W])
+    np.testing.assert_allclose(step(ids, 0, cache)[0], model.step(ids, 0, cache)[0], atol=1e-5)
+    operations = step.get_concrete_function(ids, 0, cache).graph.get_operations()
+    with_gaps = {SMALL[name] + strides.GAP for name in ("d_model", "d_ff")}
+    gaps = [op for op in operations if op.type == "MatMul" and op.inputs[1].shape[1] in with_gaps]
+    assert len(gaps) == kernels * SMALL["num_decoder_layers"]
 
 
 def test_an_unknown_loop_is_refused():
