@@ -1,4 +1,4 @@
-"""Chooses how the layers of a `Transformer` multiply where speed counts; `fast/products.py` has the ways to do it.
+"""Chooses how the layers of a `Transformer` multiply where speed counts; `fast/` has the ways to do it.
 
     search_step(model, "xla")               the step of a search, with kernels prepared before its loop
     search_products(model, "xla")           its products
@@ -11,20 +11,17 @@ Products are {layer: product}, for `use_products`; a layer that is not in it mul
 from keras import ops
 
 from keras_transformer.fast.gradients import factor_product
-from keras_transformer.fast.kept_panels import KeptPanels
-from keras_transformer.fast.products import (
-    gpu_products,
+from keras_transformer.fast.graph_products import (
     graph_panel_product,
-    is_large,
     is_large_in_graph,
-    left_product,
     summed_network,
     summed_product,
     turned_product,
-    use_products,
-    xla_products,
 )
+from keras_transformer.fast.kept_panels import KeptPanels
+from keras_transformer.fast.products import left_product, use_products
 from keras_transformer.fast.xla import on_gpu
+from keras_transformer.fast.xla_products import gpu_products, is_large, xla_products
 from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
 from keras_transformer.layers.dense import Dense
 

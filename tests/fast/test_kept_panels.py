@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast import kept_panels, products
+from keras_transformer.fast import kept_panels
+from keras_transformer.fast import xla_products as fast
 from keras_transformer.fast.kept_panels import Cut, KeptPanels
-from keras_transformer.fast.products import COLUMNS, use_products, xla_panels, xla_products
+from keras_transformer.fast.products import use_products
+from keras_transformer.fast.xla_products import COLUMNS, xla_panels, xla_products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
 
@@ -19,7 +21,7 @@ D = 24
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
-    monkeypatch.setattr(products, "THREADS", 2)
+    monkeypatch.setattr(fast, "THREADS", 2)
 
 
 @pytest.fixture
@@ -171,7 +173,7 @@ def test_a_product_does_not_cut_what_is_kept(dense, monkeypatch):
     panels = KeptPanels([(dense,)])
     panels.refresh()
     for cutting in ("to_panels", "in_rows"):
-        monkeypatch.setattr(products, cutting, lambda *args: pytest.fail("cut again"))
+        monkeypatch.setattr(fast, cutting, lambda *args: pytest.fail("cut again"))
     with use_products(xla_products([dense], panels.of((dense,)))):
         dense(tf.ones((1, 3, D)))
     with pytest.raises(pytest.fail.Exception), use_products(xla_products([dense])):
