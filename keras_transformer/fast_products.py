@@ -11,17 +11,17 @@ Products are {layer: product}, for `use_products`; a layer that is not in it mul
 from keras import ops
 
 from keras_transformer.fast.gradients import factor_product
-from keras_transformer.fast.graph_products import (
+from keras_transformer.fast.kept_panels import KeptPanels
+from keras_transformer.fast.products import left_product, use_products
+from keras_transformer.fast.products_by_xla import gpu_products, is_large, xla_products
+from keras_transformer.fast.products_in_graph import (
     graph_panel_product,
     is_large_in_graph,
     summed_network,
     summed_product,
     turned_product,
 )
-from keras_transformer.fast.kept_panels import KeptPanels
-from keras_transformer.fast.products import left_product, use_products
 from keras_transformer.fast.xla import on_gpu
-from keras_transformer.fast.xla_products import gpu_products, is_large, xla_products
 from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
 from keras_transformer.layers.dense import Dense
 

@@ -24,7 +24,7 @@ from keras_transformer.decoding import (
     generate,
     sampler,
 )
-from keras_transformer.fast.graph_products import GRAPH_FEW_ROWS
+from keras_transformer.fast.products_in_graph import GRAPH_FEW_ROWS
 from keras_transformer.fast_products import search_step
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 

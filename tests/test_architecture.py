@@ -33,7 +33,7 @@ ALLOWED = {
     "tokenizer": ["files", "subwords"],
     "decoding": ["fast.xla"],
     "data": ["tokenizer", "config", "files", "progress"],
-    "inference": ["tokenizer", "decoding", "fast_products", "fast.graph_products"],
+    "inference": ["tokenizer", "decoding", "fast_products", "fast.products_in_graph"],
     "compilation": [],
     "model_folder": ["model", "tokenizer", "config", "files"],
     "translator": [

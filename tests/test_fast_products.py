@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import fast_products
-from keras_transformer.fast import graph_products, strides, xla_products
+from keras_transformer.fast import products_by_xla, products_in_graph, strides
 from keras_transformer.fast_products import keep_panels, search_products, search_step, training_products
 from keras_transformer.layers.cache import FewRowsKVCache
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
@@ -17,17 +17,17 @@ from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 @pytest.mark.parametrize("dense_is_large", [False, True])
 @pytest.mark.parametrize("is_large", [False, True])
 def test_a_loop_multiplies_as_suits_it(monkeypatch, is_large, dense_is_large, avx512):
-    monkeypatch.setattr(xla_products, "AVX512", avx512)
-    monkeypatch.setattr(xla_products, "LARGE", 1 if is_large else 10**9)
-    monkeypatch.setattr(xla_products, "LARGE_DENSE", 1 if dense_is_large else 10**9)
-    monkeypatch.setattr(graph_products, "GRAPH_LARGE", 1 if dense_is_large else 10**9)
+    monkeypatch.setattr(products_by_xla, "AVX512", avx512)
+    monkeypatch.setattr(products_by_xla, "LARGE", 1 if is_large else 10**9)
+    monkeypatch.setattr(products_by_xla, "LARGE_DENSE", 1 if dense_is_large else 10**9)
+    monkeypatch.setattr(products_in_graph, "GRAPH_LARGE", 1 if dense_is_large else 10**9)
     model, made = small_model(d_ff=131), []  # more than one panel
     vocabulary, dense = model.output_embedding, 8 * SMALL["num_decoder_layers"]
     left = is_large + dense * dense_is_large if avx512 else 1 + dense
     for module, name in (
-        (xla_products, "by_panels"),
-        (xla_products, "by_rows"),
-        (graph_products, "by_graph_panels"),
+        (products_by_xla, "by_panels"),
+        (products_by_xla, "by_rows"),
+        (products_in_graph, "by_graph_panels"),
     ):
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, n=name, f=original: made.append(n) or f(*args))
@@ -87,7 +87,7 @@ def test_a_graph_cuts_only_what_is_large(monkeypatch, d_ff, large):
         layer.kernel for block in model.decoder for layer in (block.feed_forward.inner, block.feed_forward.outer)
     ]
     expected = {"networks": kernels, "vocabulary": [model.output_embedding.kernel]}[large]
-    monkeypatch.setattr(graph_products, "GRAPH_LARGE", math.prod(expected[0].shape))
+    monkeypatch.setattr(products_in_graph, "GRAPH_LARGE", math.prod(expected[0].shape))
     monkeypatch.setattr(fast_products, "graph_panel_product", lambda kernel, **_: cut.append(tuple(kernel.shape)))
     search_products(model, "graph", few=True)
     assert sorted(cut) == sorted(tuple(kernel.shape) for kernel in expected)

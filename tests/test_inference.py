@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_transformer import Transformer, inference
 from keras_transformer.config import DecodeConfig
-from keras_transformer.fast import graph_products, xla_products
-from keras_transformer.fast.graph_products import by_graph_panels
+from keras_transformer.fast import products_by_xla, products_in_graph
+from keras_transformer.fast.products_in_graph import by_graph_panels
 from keras_transformer.fast_products import keep_panels
 from keras_transformer.layers.attention import MultiHeadAttention
 
@@ -210,11 +210,13 @@ def test_positions_for_two_pieces_are_room_enough_for_xla():
 
 @pytest.mark.parametrize("loop", ["any", "xla"])
 @pytest.mark.parametrize("batch", [2, 5])  # 6 rows go through panels, 15 do not
-@pytest.mark.parametrize("large", [1, xla_products.LARGE_DENSE])  # 6 rows and 15 of them have dense layers on the left
+@pytest.mark.parametrize(
+    "large", [1, products_by_xla.LARGE_DENSE]
+)  # 6 rows and 15 of them have dense layers on the left
 def test_the_search_is_the_same_under_xla(monkeypatch, model, source_ids, loop, batch, large):
-    monkeypatch.setattr(xla_products, "AVX512", True)
-    monkeypatch.setattr(xla_products, "FEW_ROWS", 8)
-    monkeypatch.setattr(xla_products, "LARGE_DENSE", large)
+    monkeypatch.setattr(products_by_xla, "AVX512", True)
+    monkeypatch.setattr(products_by_xla, "FEW_ROWS", 8)
+    monkeypatch.setattr(products_by_xla, "LARGE_DENSE", large)
     source_ids = source_ids[:batch]
     compiled = tf.function(
         lambda ids: inference.search(model, ids, DECODE, num_hypotheses=3, loop=loop), jit_compile=True, autograph=False
@@ -233,16 +235,16 @@ def test_a_graph_may_hold_its_source_ids(model, source_ids, loop):
     np.testing.assert_allclose(held.log_probs, plain.log_probs, atol=1e-4)
 
 
-@pytest.mark.parametrize("large", [1, xla_products.LARGE])
+@pytest.mark.parametrize("large", [1, products_by_xla.LARGE])
 def test_a_search_with_kept_panels_cuts_none_and_finds_the_same(monkeypatch, model, source_ids, large):
-    monkeypatch.setattr(xla_products, "AVX512", True)
+    monkeypatch.setattr(products_by_xla, "AVX512", True)
     for name in ("LARGE", "LARGE_DENSE"):
-        monkeypatch.setattr(xla_products, name, large)
+        monkeypatch.setattr(products_by_xla, name, large)
     panels, source_ids = keep_panels(model), source_ids[:2]
     panels.refresh()
     plain = inference.search(model, source_ids, DECODE, num_hypotheses=3)
     for cutting in ("to_panels", "in_rows"):
-        monkeypatch.setattr(xla_products, cutting, lambda *args: pytest.fail("panels are cut in the program"))
+        monkeypatch.setattr(products_by_xla, cutting, lambda *args: pytest.fail("panels are cut in the program"))
     found = tf.function(
         lambda ids: inference.search(model, ids, DECODE, num_hypotheses=3, loop="xla", panels=panels),
         jit_compile=True,
@@ -317,9 +319,9 @@ def test_a_prefix_longer_than_the_source_has_its_room(model, rng, loop):
 @pytest.mark.parametrize("batch", [0, 1, 5, 6, 9])  # 5 sentences are 15 rows, so few; of 6 and of 9 some are the last
 def test_a_graph_multiplies_few_rows_by_panels(model, rng, monkeypatch, batch):
     made = []
-    monkeypatch.setattr(graph_products, "GRAPH_LARGE", 1)
-    monkeypatch.setattr(graph_products, "LEAST_PART", 1)
-    monkeypatch.setattr(graph_products, "by_graph_panels", lambda *args: made.append(0) or by_graph_panels(*args))
+    monkeypatch.setattr(products_in_graph, "GRAPH_LARGE", 1)
+    monkeypatch.setattr(products_in_graph, "LEAST_PART", 1)
+    monkeypatch.setattr(products_in_graph, "by_graph_panels", lambda *args: made.append(0) or by_graph_panels(*args))
     lengths = ([6, 2, 2] * 3)[:batch]
     rows = [[*rng.integers(4, VOCAB_SIZE, n - 1), 3] + [0] * (6 - n) for n in lengths]
     source_ids = np.array(rows, np.int32).reshape(batch, 6)

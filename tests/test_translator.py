@@ -10,7 +10,7 @@ import pytest
 from keras_transformer import SmoothedCrossEntropy, Transformer, compilation
 from keras_transformer.compilation import padded_shape
 from keras_transformer.config import ConfigError, DecodeConfig
-from keras_transformer.fast import kept_panels, products
+from keras_transformer.fast import kept_panels, products_by_xla
 from keras_transformer.files import write_json
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.training.workdir import Workdir
@@ -426,7 +426,8 @@ def test_weights_may_change_between_two_searches(ambiguous, xla):
 
 def test_panels_are_cut_once_for_all_compiled_searches_and_for_no_other(ambiguous, monkeypatch):
     cut = []
-    monkeypatch.setattr(kept_panels, "xla_panels", lambda layers: cut.append(layers) or products.xla_panels(layers))
+    xla_panels = products_by_xla.xla_panels
+    monkeypatch.setattr(kept_panels, "xla_panels", lambda layers: cut.append(layers) or xla_panels(layers))
     for xla, times in ((False, 0), (True, 1)):
         translator = Translator(ambiguous.model, ambiguous.tokenizers, ambiguous.decode, xla=xla)
         for texts, num_hypotheses in ((["a"], 1), (["ab a", "aaa"], 1), (["a"], 2)):

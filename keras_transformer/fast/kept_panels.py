@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.fast.xla_products import xla_panels
+from keras_transformer.fast.products_by_xla import xla_panels
 
 COMPARABLE = tf.float16, tf.float32, tf.float64  # NumPy sees where their numbers lie
 

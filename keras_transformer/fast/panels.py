@@ -28,6 +28,9 @@ def to_panels(kernel, transposed, columns, num_arrays):
 
 
 def columns_together(y, size, transpose=tf.transpose):
-    """(P, R, columns) -> (R, N)"""
+    """What rows give with every panel, side by side, without what filled up the end. (P, R, columns) -> (R, N)
+
+    N is `size`; `transpose` is what turns axes around.
+    """
     y = y[: -(-size // y.shape[2])]  # without panels that are nothing but zeros
     return tf.reshape(transpose(y, (1, 0, 2)), (-1, y.shape[0] * y.shape[2]))[:, :size]

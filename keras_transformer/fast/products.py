@@ -1,12 +1,13 @@
-"""How a layer multiplies: plainly, or in another way that a search has prepared for it before its loop.
+"""How a layer multiplies: plainly, or in another way that a search or a training step has prepared for it.
 
 A step of a search multiplies few rows by every kernel of the decoder, and its time goes into reading the kernels. In
 their usual layout, libraries read a kernel for four rows at half the speed of the memory or less. So there are other
-ways to multiply, each a `Product`; which is faster depends on what runs the loop:
+ways to multiply, each a `Product`, and a search prepares before its loop those that suit what runs it:
 
-    left_product         here               anywhere: a large vocabulary (V, D) as it lies, but as the left operand
-    xla_products, ...    xla_products.py    in a program that XLA compiles
-    summed_product, ...  graph_products.py  in a graph without XLA
+    left_product         here                  anywhere: a large vocabulary (V, D) as it lies, but as the left operand
+    xla_products, ...    products_by_xla.py    in a program that XLA compiles
+    summed_product, ...  products_in_graph.py  in a graph without XLA
+    factor_product       gradients.py          in a training step: leaves the gradient of the kernel for later
 
 Layers multiply by `product`, which is the plain product outside of `use_products`:
 

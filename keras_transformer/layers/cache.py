@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.fast.gradients import key_product, value_product
-from keras_transformer.fast.graph_products import transpose_in_graph
+from keras_transformer.fast.products_in_graph import transpose_in_graph
 
 
 class KVCache(NamedTuple):

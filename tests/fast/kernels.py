@@ -1,4 +1,4 @@
-"""Layers with small kernels of random numbers, for the tests of products."""
+"""Layers of width D with small kernels of random numbers, for the tests of products."""
 
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
@@ -20,7 +20,7 @@ def vocabularies(*sizes):
     return layers
 
 
-def layers():
-    """-> [(layer, what calls its product)]"""
+def dense_and_vocabulary():
+    """A layer of each kind. -> [(layer, what calls its product)]"""
     [dense], [vocabulary] = dense_layers(71), vocabularies(71)
     return [(dense, dense), (vocabulary, vocabulary.logits)]

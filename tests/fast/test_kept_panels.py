@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast import kept_panels
-from keras_transformer.fast import xla_products as fast
+from keras_transformer.fast import kept_panels, products_by_xla
 from keras_transformer.fast.kept_panels import Cut, KeptPanels
 from keras_transformer.fast.products import use_products
-from keras_transformer.fast.xla_products import COLUMNS, xla_panels, xla_products
+from keras_transformer.fast.products_by_xla import COLUMNS, xla_panels, xla_products
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.embedding import TokenEmbedding
+from tests.fast.kernels import D
 
 pytestmark = pytest.mark.cpu  # nothing is kept on a GPU
-
-D = 24
 
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
-    monkeypatch.setattr(fast, "THREADS", 2)
+    monkeypatch.setattr(products_by_xla, "THREADS", 2)
 
 
 @pytest.fixture
@@ -173,7 +171,7 @@ def test_a_product_does_not_cut_what_is_kept(dense, monkeypatch):
     panels = KeptPanels([(dense,)])
     panels.refresh()
     for cutting in ("to_panels", "in_rows"):
-        monkeypatch.setattr(fast, cutting, lambda *args: pytest.fail("cut again"))
+        monkeypatch.setattr(products_by_xla, cutting, lambda *args: pytest.fail("cut again"))
     with use_products(xla_products([dense], panels.of((dense,)))):
         dense(tf.ones((1, 3, D)))
     with pytest.raises(pytest.fail.Exception), use_products(xla_products([dense])):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from keras_transformer.fast import products
+from keras_transformer.fast import products_in_graph
 from keras_transformer.translator import Translator
 from tests.integration.runs import ROOT
 
@@ -31,8 +31,8 @@ def translations(tokens_per_batch, texts):
 
 
 def test_a_sentence_has_the_same_translation_alone_in_any_batch_and_in_any_order(monkeypatch):
-    monkeypatch.setattr(products, "GRAPH_LARGE", 1)  # few rows are multiplied otherwise than many, as in a larger model
-    monkeypatch.setattr(products, "LEAST_PART", 1)
+    for name in ("GRAPH_LARGE", "LEAST_PART"):  # few rows are multiplied otherwise than many, as in a larger model
+        monkeypatch.setattr(products_in_graph, name, 1)
     alone, together = (translations(size, TEXTS) for size in (1, 100_000))
     shuffled = random.Random(5).sample(range(len(TEXTS)), len(TEXTS))
     in_another_order = translations(200, [TEXTS[i] for i in shuffled])

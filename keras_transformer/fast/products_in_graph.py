@@ -2,7 +2,7 @@
 
 summed_product       parts of a large kernel's rows, whose products are added; with gaps between the rows
 summed_network       a whole feed-forward network, as a sum of narrower ones
-graph_panel_product  for few rows: one array of narrower panels (P, D, 32) of a large kernel
+graph_panel_product  for few rows: one array of panels (P, D, 32) of a large kernel, narrower than XLA's
 turned_product       a copy of the vocabulary turned around, (D, V)
 """
 
@@ -72,7 +72,7 @@ def part_sizes(kernel, axis):
 
 
 def graph_panel_product(kernel, transposed=False):
-    """Multiplies by narrower panels, for few rows in a graph without XLA. (D, N) or transposed (N, D) -> Product"""
+    """Multiplies by panels narrower than XLA's, for few rows in a graph. (D, N) or transposed (N, D) -> Product"""
     size = kernel.shape[0 if transposed else 1]
     [panels] = to_panels(kernel, transposed, GRAPH_COLUMNS, num_arrays=1)
     return lambda rows: by_graph_panels(rows, panels, size)

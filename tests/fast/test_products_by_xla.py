@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast import xla_products as fast
+from keras_transformer.fast import products_by_xla
 from keras_transformer.fast.panels import to_panels
 from keras_transformer.fast.products import use_products
-from keras_transformer.fast.xla_products import (
+from keras_transformer.fast.products_by_xla import (
     COLUMNS,
     FEW_ROWS,
     LARGE_DENSE_ROWS,
@@ -16,13 +16,13 @@ from keras_transformer.fast.xla_products import (
     xla_panels,
     xla_products,
 )
-from tests.fast.kernels import D, dense_layers, layers, vocabularies
+from tests.fast.kernels import D, dense_and_vocabulary, dense_layers, vocabularies
 
 
 @pytest.fixture(autouse=True)
 def a_processor_with_two_cores_and_avx512(monkeypatch):
-    monkeypatch.setattr(fast, "AVX512", True)
-    monkeypatch.setattr(fast, "THREADS", 2)
+    monkeypatch.setattr(products_by_xla, "AVX512", True)
+    monkeypatch.setattr(products_by_xla, "THREADS", 2)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
@@ -30,11 +30,11 @@ def a_processor_with_two_cores_and_avx512(monkeypatch):
 @pytest.mark.parametrize(
     "sizes", [[1], [COLUMNS - 1], [COLUMNS], [3 * COLUMNS], [3 * COLUMNS + 5], [71, 1, 2 * COLUMNS]]
 )
-@pytest.mark.parametrize("large", [1, fast.LARGE])
+@pytest.mark.parametrize("large", [1, products_by_xla.LARGE])
 @pytest.mark.parametrize("make", [dense_layers, vocabularies])
 def test_products_by_panels_are_products_with_the_kernels(rng, monkeypatch, rows, sizes, make, large, compiled):
     for name in ("LARGE", "LARGE_DENSE"):
-        monkeypatch.setattr(fast, name, large)
+        monkeypatch.setattr(products_by_xla, name, large)
     layers, x = make(*sizes), rng.normal(size=(rows, D)).astype("float32")
 
     @tf.function(jit_compile=compiled, autograph=False)
@@ -49,8 +49,10 @@ def test_products_by_panels_are_products_with_the_kernels(rng, monkeypatch, rows
 @pytest.mark.parametrize(("threads", "sizes"), [(1, [5]), (2, [3, 3]), (4, [2, 2, 2]), (8, [1] * 5)])
 def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeypatch, threads, sizes):
     seen = []
-    monkeypatch.setattr(fast, "THREADS", threads)
-    monkeypatch.setattr(fast, "by_panels", lambda rows, cut, size: seen.append(cut) or by_panels(rows, cut, size))
+    monkeypatch.setattr(products_by_xla, "THREADS", threads)
+    monkeypatch.setattr(
+        products_by_xla, "by_panels", lambda rows, cut, size: seen.append(cut) or by_panels(rows, cut, size)
+    )
     rows = rng.normal(size=(4, D)).astype("float32")
     [layer] = dense_layers(5 * COLUMNS)
     [multiply] = xla_products([layer]).values()
@@ -64,24 +66,24 @@ def test_every_array_has_as_many_panels_and_the_product_is_the_same(rng, monkeyp
     ("make", "limit", "other"), [(vocabularies, "LARGE", dense_layers), (dense_layers, "LARGE_DENSE", vocabularies)]
 )
 def test_the_rows_of_a_large_kernel_are_shared_out_among_threads(monkeypatch, threads, sizes, make, limit, other):
-    monkeypatch.setattr(fast, "THREADS", threads)
-    monkeypatch.setattr(fast, limit, 71 * D)
+    monkeypatch.setattr(products_by_xla, "THREADS", threads)
+    monkeypatch.setattr(products_by_xla, limit, 71 * D)
     [layer], [of_another_kind] = make(71), other(71)
     arrays = xla_panels([layer])
     assert [array.shape for array in arrays] == [(size, D) for size in sizes]
     kernel = layer.kernel.numpy()
     np.testing.assert_array_equal(tf.concat(arrays, axis=0), kernel if layer.is_transposed else kernel.T)
     assert all(array.shape.rank == 3 for array in xla_panels([of_another_kind]))
-    monkeypatch.setattr(fast, limit, 71 * D + 1)
+    monkeypatch.setattr(products_by_xla, limit, 71 * D + 1)
     assert all(array.shape.rank == 3 for array in xla_panels([layer]))
 
 
 @pytest.mark.parametrize(("rows", "are_few"), [(1, False), (2, True), (FEW_ROWS, True), (FEW_ROWS + 1, False)])
 @pytest.mark.parametrize("make", [dense_layers, vocabularies])
 def test_without_avx512_small_kernels_are_left_operands_of_few_rows(rng, monkeypatch, rows, are_few, make):
-    monkeypatch.setattr(fast, "AVX512", False)
+    monkeypatch.setattr(products_by_xla, "AVX512", False)
     layers, x, taken = make(71, 5), tf.constant(rng.normal(size=(rows, D)), tf.float32), []
-    monkeypatch.setattr(fast, "by_rows", lambda x, arrays: taken.append(arrays) or by_rows(x, arrays))
+    monkeypatch.setattr(products_by_xla, "by_rows", lambda x, arrays: taken.append(arrays) or by_rows(x, arrays))
 
     def multiply(x):
         return [product(x) for product in xla_products(layers).values()]
@@ -130,9 +132,9 @@ def test_xla_multiplies_by_kernels_that_lie_side_by_side_at_once(rng):
 @pytest.mark.parametrize("rows", [1, 2, FEW_ROWS, FEW_ROWS + 1])
 @pytest.mark.parametrize("which", [0, 1], ids=["dense", "embedding"])
 def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which, rows):
-    layer, call = layers()[which]
+    layer, call = dense_and_vocabulary()[which]
     x, seen = rng.normal(size=(1, rows, D)).astype("float32"), []
-    monkeypatch.setattr(fast, "by_panels", lambda x, cut, size: seen.append(cut) or by_panels(x, cut, size))
+    monkeypatch.setattr(products_by_xla, "by_panels", lambda x, cut, size: seen.append(cut) or by_panels(x, cut, size))
     with use_products(xla_products([layer])):
         found = call(x)
     np.testing.assert_allclose(found, call(x), atol=1e-5)
@@ -147,10 +149,10 @@ def test_a_program_of_xla_takes_panels_for_few_rows_only(rng, monkeypatch, which
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_large_kernel_is_a_left_operand_up_to_so_many_rows(rng, monkeypatch, which, most, more):
     for name in ("LARGE", "LARGE_DENSE"):
-        monkeypatch.setattr(fast, name, 1)
-    layer, call = layers()[which]
+        monkeypatch.setattr(products_by_xla, name, 1)
+    layer, call = dense_and_vocabulary()[which]
     x, seen = rng.normal(size=(1, most + more, D)).astype("float32"), []
-    monkeypatch.setattr(fast, "by_rows", lambda x, arrays: seen.append(arrays) or by_rows(x, arrays))
+    monkeypatch.setattr(products_by_xla, "by_rows", lambda x, arrays: seen.append(arrays) or by_rows(x, arrays))
     with use_products(xla_products([layer])):
         found = call(x)
     np.testing.assert_allclose(found, call(x), atol=1e-5)

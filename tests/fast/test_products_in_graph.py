@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.fast import graph_products as fast
-from keras_transformer.fast import strides
-from keras_transformer.fast.graph_products import (
+from keras_transformer.fast import products_in_graph, strides
+from keras_transformer.fast.products import use_products
+from keras_transformer.fast.products_in_graph import (
     GRAPH_COLUMNS,
     GRAPH_FEW_ROWS,
     MOST_PARTS,
@@ -17,9 +17,8 @@ from keras_transformer.fast.graph_products import (
     transpose_in_graph,
     turned_product,
 )
-from keras_transformer.fast.products import use_products
 from keras_transformer.layers.feed_forward import FeedForward
-from tests.fast.kernels import D, dense_layers, layers
+from tests.fast.kernels import D, dense_and_vocabulary, dense_layers
 
 WITH_AND_WITHOUT_GAPS = pytest.mark.parametrize(
     "regular", [None, 1, D, 71], ids=["no gaps", "gaps", "gaps in the one", "gaps in the other"]
@@ -35,7 +34,7 @@ PARTS_OF_A_KERNEL = pytest.mark.parametrize(
 @WITH_AND_WITHOUT_GAPS
 def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, number, rows, regular):
     monkeypatch.setattr(strides, "REGULAR", regular)
-    monkeypatch.setattr(fast, "LEAST_PART", least)
+    monkeypatch.setattr(products_in_graph, "LEAST_PART", least)
     [layer] = dense_layers(71)
     x = rng.normal(size=(1, rows, D)).astype("float32")
 
@@ -53,7 +52,7 @@ def test_a_graph_multiplies_by_parts_of_a_large_kernel(rng, monkeypatch, least, 
 @WITH_AND_WITHOUT_GAPS
 def test_a_graph_adds_narrow_feed_forward_networks(rng, monkeypatch, least, number, rows, regular):
     monkeypatch.setattr(strides, "REGULAR", regular)
-    monkeypatch.setattr(fast, "LEAST_PART", least)
+    monkeypatch.setattr(products_in_graph, "LEAST_PART", least)
     network = FeedForward(D, 71)
     network.build((None, None, D))
     for variable in network.trainable_variables:  # biases too
@@ -105,9 +104,11 @@ def test_parts_of_a_kernel_are_nearly_equal_and_no_more_than_it_has_rows(shape, 
 def test_a_graph_cuts_a_kernel_into_one_array_of_panels(rng, monkeypatch, which, rows):
     seen = []
     monkeypatch.setattr(
-        fast, "by_graph_panels", lambda x, cut, size: seen.append(cut.shape) or by_graph_panels(x, cut, size)
+        products_in_graph,
+        "by_graph_panels",
+        lambda x, cut, size: seen.append(cut.shape) or by_graph_panels(x, cut, size),
     )
-    layer, call = layers()[which]
+    layer, call = dense_and_vocabulary()[which]
     x = rng.normal(size=(1, rows, D)).astype("float32")
     with use_products({layer: graph_panel_product(layer.cast_kernel(), transposed=layer.is_transposed)}):
         found = call(x)
@@ -117,8 +118,8 @@ def test_a_graph_cuts_a_kernel_into_one_array_of_panels(rng, monkeypatch, which,
 
 @pytest.mark.parametrize("large, is_large", [(D * 71, True), (D * 71 + 1, False)])
 def test_a_kernel_is_large_in_a_graph_from_so_many_numbers_on(monkeypatch, large, is_large):
-    monkeypatch.setattr(fast, "GRAPH_LARGE", large)
-    assert all(is_large_in_graph(layer.kernel) == is_large for layer, _ in layers())
+    monkeypatch.setattr(products_in_graph, "GRAPH_LARGE", large)
+    assert all(is_large_in_graph(layer.kernel) == is_large for layer, _ in dense_and_vocabulary())
 
 
 def test_a_kernel_that_is_turned_around_gives_the_same_product(rng):
