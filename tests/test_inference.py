@@ -210,9 +210,7 @@ def test_positions_for_two_pieces_are_room_enough_for_xla():
 
 @pytest.mark.parametrize("loop", ["any", "xla"])
 @pytest.mark.parametrize("batch", [2, 5])  # 6 rows go through panels, 15 do not
-@pytest.mark.parametrize(
-    "large", [1, products_by_xla.LARGE_DENSE]
-)  # 6 rows and 15 of them have dense layers on the left
+@pytest.mark.parametrize("large", [1, products_by_xla.LARGE_DENSE])  # 1: both have dense layers on the left
 def test_the_search_is_the_same_under_xla(monkeypatch, model, source_ids, loop, batch, large):
     monkeypatch.setattr(products_by_xla, "AVX512", True)
     monkeypatch.setattr(products_by_xla, "FEW_ROWS", 8)

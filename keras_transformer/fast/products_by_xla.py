@@ -1,9 +1,11 @@
-"""Products for a loop that XLA compiles, see products.py.
+"""Products for a loop that XLA compiles.
 
-xla_products    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together; for a large
-                kernel, turned to (N, D), arrays of its rows, each as the left operand, and so for every kernel
-                where the processor has no AVX-512
-gpu_products    on a GPU: the kernels of layers that multiply the same rows, side by side
+    xla_products    arrays of (P, D, 64): the columns of a kernel (D, N), or of several, 64 together; for a large
+                    kernel, turned to (N, D), arrays of its rows, each as the left operand, and so for every kernel
+                    where the processor has no AVX-512
+    gpu_products    on a GPU: the kernels of layers that multiply the same rows, side by side
+
+Layers use them inside of `use_products` (products.py).
 """
 
 import itertools

@@ -1,9 +1,11 @@
-"""Products for a loop in a graph without XLA, as TensorFlow Serving runs it, see products.py.
+"""Products for a loop in a graph without XLA, as TensorFlow Serving runs it.
 
-summed_product       parts of a large kernel's rows, whose products are added; with gaps between the rows
-summed_network       a whole feed-forward network, as a sum of narrower ones
-graph_panel_product  for few rows: one array of panels (P, D, 32) of a large kernel, narrower than XLA's
-turned_product       a copy of the vocabulary turned around, (D, V)
+    summed_product       parts of a large kernel's rows, whose products are added; with gaps between the rows
+    summed_network       a whole feed-forward network, as a sum of narrower ones
+    graph_panel_product  for few rows: one array of panels (P, D, 32) of a large kernel, narrower than XLA's
+    turned_product       a copy of the vocabulary turned around, (D, V)
+
+Layers use them inside of `use_products` (products.py).
 """
 
 import math
