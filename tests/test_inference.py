@@ -87,9 +87,9 @@ def test_a_sample_scores_as_teacher_forcing_says_whatever_the_temperature(model,
 def test_pieces_are_drawn_as_temperature_and_top_p_say(model, source_ids, temperature, top_p):
     num_draws, bos = 1000, tf.constant([[2]])
     decode = DECODE.replace(top_p=top_p, extra_length=1)
-    found = inference.sample(
-        model, tf.repeat(source_ids[1:2, :3], num_draws, 0), decode, seeds=tf.range(num_draws), temperature=temperature
-    )
+    sample = tf.function(inference.sample, autograph=False)  # eagerly it draws one row after the other: half a minute
+    sources = tf.repeat(source_ids[1:2, :3], num_draws, 0)
+    found = sample(model, sources, decode, seeds=tf.range(num_draws), temperature=temperature)
     drawn = np.bincount(found.ids[:, 0, 0].numpy(), minlength=VOCAB_SIZE) / num_draws
     logits = model((source_ids[1:2, :3], bos))[0, 0].numpy() / temperature
     logits[[0, 2]] = -np.inf  # padding and the beginning of a sentence are never drawn

@@ -77,6 +77,7 @@ class Run:
         """The chief takes the workdir. -> what has changed in the configuration"""
         changes = []
         if self.is_chief:
+            self.workdir.refuse_other_files()  # before there is a lock among them
             if not self.workdir.has_begun:
                 self.check()  # before anything is written
             self.workdir.lock()

@@ -95,7 +95,7 @@ class Workdir:
     def claim(self, config: Config) -> list[str]:
         """Writes the configuration, or compares it with that of the run so far. -> what has changed, if it may"""
         if not (self.config_path.exists() and self.has_begun):
-            self._refuse_other_files()
+            self.refuse_other_files()
             write_json(self.config_path, config.to_dict())
             return []
         if not self.tells_its_training():
@@ -113,7 +113,7 @@ class Workdir:
             )
         return list(described.values())
 
-    def _refuse_other_files(self):
+    def refuse_other_files(self):
         """Refuses a folder that holds files of these names, unless they are those of a run that has not begun."""
         if self.config_path.exists():
             self.load_config()

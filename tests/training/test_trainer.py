@@ -393,6 +393,13 @@ def test_a_workdir_in_use_is_refused(tmp_path):
     holder.unlock()
 
 
+def test_a_folder_of_something_else_gets_no_file(tmp_path):
+    (tmp_path / "model.keras").write_bytes(b"of another program")
+    with pytest.raises(WorkdirError, match=r"holds model\.keras, but no config\.json of a run"):
+        train(configuration(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
+
+
 def test_a_finished_run_without_its_checkpoints_stays_finished(finished_run, tmp_path):
     folder = shutil.copytree(finished_run, tmp_path / "run")
     config = Workdir(folder).load_config()
