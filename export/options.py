@@ -1,6 +1,7 @@
 """Options that several command lines have, and types of such options."""
 
 import argparse
+import os
 
 MOST_SECONDS = 10_000_000  # four months
 
@@ -21,6 +22,22 @@ def positive_seconds(text: str) -> float:
     if not 0 < seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"must be a positive number, at most {MOST_SECONDS:,}. Received: {text!r}")
     return seconds
+
+
+def file_path(text: str) -> str:
+    """Reads the path of a file."""
+    return _path(text, "file")
+
+
+def folder_path(text: str) -> str:
+    """Reads the path of a folder."""
+    return _path(text, "folder")
+
+
+def _path(text, kind):
+    if not text:  # as of a variable that is not set; the current folder is .
+        raise argparse.ArgumentTypeError(f"must be a {kind}. Received: ''")
+    return os.path.expanduser(text)  # which a shell leaves alone behind --workdir=
 
 
 def add_decode(parser: argparse.ArgumentParser):

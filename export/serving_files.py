@@ -48,6 +48,8 @@ def model_name(to: Path) -> str:
 
 def check(to: Path):
     """Raises an error if `write(to)` would fail: better before an export than after it."""
+    if (to / "saved_model.pb").exists():
+        raise ValueError(f"Versions are exported to their folder. Received one of them: {to}")
     path, name = to / "serving" / MODELS, model_name(to)
     models = [model.name for model in _read(path).model_config_list.config]
     if models and name not in models:

@@ -297,7 +297,8 @@ def _hardware():
     import tensorflow as tf  # which the translator has loaded
 
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
-    names = [f"{processor()}, {os.cpu_count()} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # that may be used
+    names = [f"{processor()}, {cores} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
     return ", ".join([*names, platform.system()])
 
 

@@ -1,5 +1,7 @@
 """Outputs that cannot be right, whatever they mean: empty, copied from the source, or going round in circles."""
 
+import re
+
 NUM_WORDS = 10  # the longest loop that is looked for, in words or letters
 NUM_LETTERS = 12  # letters that a loop inside of words must fill: "hahaha" is a word, "Rhabarbarbarbarbara" is a fault
 
@@ -19,8 +21,9 @@ def suspicion(source, hypothesis, reference) -> str:
 
 
 def repeats(words) -> bool:
-    """Whether the same words, or the same letters, come three times in a row."""
-    return _has_loop(words, shortest=3) or _has_loop(" ".join(words), shortest=NUM_LETTERS)
+    """Whether the same words, or the same letters, come three times in a row. Digits and dots may: 1,000,000,000."""
+    letters = re.sub(r"[\d\W_]+", " ", " ".join(words))
+    return _has_loop(words, shortest=3) or _has_loop(letters, shortest=NUM_LETTERS)
 
 
 def _has_loop(units, shortest, times=3):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -44,6 +45,17 @@ def shown(monkeypatch):
 def maps(rng):
     sides = ((S, S), (T, T), (T, S))
     return tuple(softmax(rng.normal(size=(LAYERS, HEADS, *side))) for side in sides)
+
+
+def test_a_long_title_is_wrapped_and_a_very_long_one_ends(maps, shown):
+    for words, num_lines in ((40, 2), (400, 4)):
+        title = " ".join(["words"] * words)
+        plots.attention(maps[2][0], TARGET, SOURCE, io.BytesIO(), title=title)
+        figure = shown.pop()
+        lines = figure.get_suptitle().split("\n")
+        assert num_lines <= len(lines) <= 4 and lines[-1].endswith("…") == (len(lines) == 4 and words == 400)
+        box = figure._suptitle.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
 def records(num_steps):

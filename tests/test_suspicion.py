@@ -14,6 +14,9 @@ from keras_transformer.suspicion import suspicion
         ("the cat sleeps well", "the cat sleeps well", "die Katze schläft gut", "copied"),
         ("Barack Obama", "Barack Obama", "Barack Obama", ""),  # the reference is a copy too
         ("the cat sleeps", "die die die die die Katze", "die Katze schläft", "repeated"),
+        ("hihihihihihihihi gut", "hihihihihihihihi good", "very good", "repeated"),
+        ("eine Milliarde Euro", "1,000,000,000 euros", "one billion euros", ""),
+        ("Kapitel 1 ............... 5", "Chapter 1 ............... 5", "Chapter 1 … 5", ""),
         ("no no no no", "nein nein nein nein", "nein nein nein nein", ""),  # the reference repeats too
     ],
 )

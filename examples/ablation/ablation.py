@@ -138,14 +138,20 @@ def write(results, options, workdir) -> str:
     """Writes both files; returns the readable one."""
     text = markdown(results, options)
     write_text(workdir / "ablation.md", text)
-    write_json(workdir / "ablation.json", {"seeds": options.seeds, "set": options.set, "rows": results})
+    write_json(workdir / "ablation.json", {"seeds": finished(results, options), "set": options.set, "rows": results})
     return text
 
 
+def finished(results, options) -> list[int]:
+    """The seeds that have results, of those that are asked for."""
+    return options.seeds[: len(results[BASE])]
+
+
 def markdown(results, options) -> str:
-    seeds = f"seed {options.seeds[0]}" if len(options.seeds) == 1 else f"{len(options.seeds)} seeds"
+    *more, last = finished(results, options)
+    seeds = f"{len(more) + 1} seeds" if more else f"seed {last}"
     besides = f" Besides, in every row: {', '.join(options.set)}." if options.set else ""
-    how = "the paired bootstrap over the sentences" if len(options.seeds) == 1 else "Student's t over the seeds"
+    how = "Student's t over the seeds" if more else "the paired bootstrap over the sentences"
     head = "| row | change | BLEU, valid | BLEU, test | to the recipe, test (95 %) | minutes |"
     lines = [head, "|---|---|---|---|---|---|"]
     lines += [f"| {name} | {', '.join(CHANGES[name])} | {cells(found)} |" for name, found in results.items()]

@@ -52,7 +52,7 @@ GROUPS = {  # what is varied, and what the paper concludes in Sections 6.2 and 5
 
 NOT_SCALED = """\
 - `big` makes as many steps as the other rows; in the paper it makes three times as many.
-- Dropout and label smoothing are the paper's, though there are 150 times fewer sentences and far fewer steps.
+- Dropout and label smoothing are the paper's, though there are far fewer sentences and steps.
 - The warm-up is a fifth of the steps; the paper's 4 % would be too few of a short run.
 - Perplexity is that of our pieces on other text: only differences can be compared with the paper's."""
 

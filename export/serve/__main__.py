@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from export.options import positive_seconds
+from export.options import folder_path, positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
 from keras_transformer_cli import interruption_ends, open_streams, use_tensorflow, without_notes
@@ -31,17 +31,18 @@ def _run(options):
     import signal
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if not options.model.is_dir():
-        raise OSError(f"--model must be a folder with a folder for each version. Received: {options.model}")
-    if (options.model / "saved_model.pb").exists():
-        raise OSError(f"--model must be the folder of the versions. Received one of them: {options.model}")
-    folder = options.model.resolve()  # a link that leads elsewhere later changes nothing
+    model = Path(options.model)
+    if not model.is_dir():
+        raise OSError(f"--model must be a folder with a folder for each version. Received: {model}")
+    if (model / "saved_model.pb").exists():
+        raise OSError(f"--model must be the folder of the versions. Received one of them: {model}")
+    folder = model.resolve()  # a link that leads elsewhere later changes nothing
     name = options.name or name_of(folder)
     server = _server(folder, name, RequestLimits(timeout=options.timeout))
     listener = _listen(options.host, options.port)
     host = f"[{options.host}]" if ":" in options.host else options.host
     where = f"http://{host}:{listener.getsockname()[1]}/v1/models/{name}"
-    _report(f"serving {options.model} at {where}, for trying out; use TF Serving in production")
+    _report(f"serving {model} at {where}, for trying out; use TF Serving in production")
     signal.signal(signal.SIGTERM, _terminate)  # after the last request uvicorn lets a signal do what it would do
     try:
         server.run(sockets=[listener])
@@ -55,7 +56,7 @@ def _parser():
         prog="python -m export.serve",
         description="Serves exported models as TF Serving's REST API does: a server for a laptop, not for production.",
     )
-    parser.add_argument("--model", type=_folder, required=True, metavar="FOLDER", help="the folder of the versions")
+    parser.add_argument("--model", type=folder_path, required=True, metavar="FOLDER", help="the folder of the versions")
     parser.add_argument("--name", type=_name, help="of the model in paths; default: the folder's")
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8501, help="0: any free port (%(default)s)")
@@ -67,12 +68,6 @@ def _parser():
         help="limit for a request (%(default)s)",
     )
     return parser
-
-
-def _folder(text):
-    if not text:  # as of a variable that is not set; the current folder is .
-        raise argparse.ArgumentTypeError("must be a folder. Received: ''")
-    return Path(text)
 
 
 def _host(text):

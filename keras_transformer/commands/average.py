@@ -6,7 +6,7 @@ from keras_transformer.commands.options import add_file, add_folder, add_workdir
 
 EPILOG = """\
 The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run
-itself stays as it is."""
+itself stays as it is. Averaged are the weights of the steps, not the moving averages of a run with train.ema_decay."""
 
 
 def add_arguments(parser):

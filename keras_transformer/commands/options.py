@@ -1,7 +1,7 @@
 """Options that several of the commands have, and what they name."""
 
-import argparse
-import os
+from export.options import file_path, folder_path, positive_integer
+from keras_transformer.commands.lines import BUFFER_LINES
 
 WORKDIR = "runs/demo"  # where none is named
 
@@ -11,25 +11,20 @@ def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
 
 
 def add_folder(parser, name, meaning, **options):
-    parser.add_argument(name, metavar="FOLDER", type=_folder, help=meaning, **options)
+    parser.add_argument(name, metavar="FOLDER", type=folder_path, help=meaning, **options)
 
 
 def add_file(parser, name, meaning, **options):
-    parser.add_argument(name, metavar="FILE", type=_file, help=meaning, **options)
+    parser.add_argument(name, metavar="FILE", type=file_path, help=meaning, **options)
 
 
-def _file(text):
-    return _path(text, "file")
-
-
-def _folder(text):
-    return _path(text, "folder")
-
-
-def _path(text, kind):
-    if not text:  # as of a variable that is not set; the current folder is .
-        raise argparse.ArgumentTypeError(f"must be a {kind}. Received: ''")
-    return os.path.expanduser(text)  # which a shell leaves alone behind --workdir=
+def add_buffer_lines(parser, done):
+    parser.add_argument(
+        "--buffer-lines",
+        metavar="N",
+        type=positive_integer,
+        help=f"lines that are sorted and {done} together (1 at a terminal, else {BUFFER_LINES})",
+    )
 
 
 def load_translator(options, xla=None):

@@ -3,13 +3,14 @@
 import json
 
 from export.options import add_decode
-from keras_transformer.commands.lines import BUFFER_LINES, chunks, open_output, read_line_pairs, read_lines
-from keras_transformer.commands.options import add_file, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, open_output, read_line_pairs, read_lines
+from keras_transformer.commands.options import add_buffer_lines, add_file, add_workdir, files_of_run, load_translator
 
 EPILOG = """\
 Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of
 output is the log-probability of all pieces of the target, end of sentence included; with --json an object with the
-score that the search sorts by, the pieces and the log-probability of each."""
+score that the search sorts by, the pieces and the log-probability of each. A program that waits for each answer needs
+--buffer-lines 1."""
 
 
 def add_arguments(parser):
@@ -21,13 +22,16 @@ def add_arguments(parser):
     add_file(parser, "--output", "where the scores go; standard output without it")
     parser.add_argument("--json", action="store_true", help="a JSON object per line, with every piece")
     add_decode(parser)
+    add_buffer_lines(parser, "scored")
 
 
 def run(options) -> int:
     pairs, translator = _pairs(options), load_translator(options)
+    typed = not (options.source or options.input) and at_terminal()
+    num_lines = options.buffer_lines or (1 if typed else BUFFER_LINES)
     inputs, kept = (options.source, options.target, options.input), files_of_run(options.workdir)
     with open_output(options.output, *inputs, kept=kept) as write:
-        for chunk in chunks(pairs, BUFFER_LINES):
+        for chunk in chunks(pairs, num_lines):
             write(map(_as_json if options.json else _as_number, translator.score(*zip(*chunk, strict=True))))
     return 0
 

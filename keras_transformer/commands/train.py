@@ -92,7 +92,7 @@ def hints(workdir, config):
         yield f"python -m export.serve --model {workdir}/export", "a server on this machine (extra: server)"
     if config.data.train == "demo":
         yield (
-            """python train_keras.py --set data.train='["a.en","a.de"]' --workdir runs/a""",
+            """keras-transformer train --set data.train='["a.en","a.de"]' --workdir runs/a""",
             "two text files of your own",
         )
 

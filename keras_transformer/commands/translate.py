@@ -15,7 +15,7 @@ from keras_transformer.commands.lines import (
     read_line_pairs,
     read_lines,
 )
-from keras_transformer.commands.options import add_file, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_buffer_lines, add_file, add_workdir, files_of_run, load_translator
 from keras_transformer.config import MAX_BEAMS, ConfigError
 from keras_transformer.data.digests import text_digest
 
@@ -38,12 +38,7 @@ def add_arguments(parser):
     add_file(kind, "--prefixes", "how each translation begins, a line each; empty: as it likes")
     parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
     add_decode(parser)
-    parser.add_argument(
-        "--buffer-lines",
-        metavar="N",
-        type=positive_integer,
-        help=f"lines that are sorted and translated together (1 at a terminal, else {BUFFER_LINES})",
-    )
+    add_buffer_lines(parser, "translated")
 
 
 def _nbest(text):

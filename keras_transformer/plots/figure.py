@@ -3,12 +3,14 @@
 Colours are those of Okabe and Ito, which colour-blind people can tell apart; maps are one hue, light to dark.
 """
 
+import textwrap
 from pathlib import PurePath
 
 SUFFIXES = (".png", ".svg", ".pdf")
 BLUE, SKY, ORANGE = "#0072B2", "#56B4E9", "#D55E00"
 DPI = 150
 NUMBER = "{x:,.10g}"  # 20,000 and 0.0005
+LETTERS, TITLE_LINES = 10, 4  # of a title: letters an inch, the most lines
 BOX = "□"  # instead of a letter
 
 
@@ -20,7 +22,8 @@ def new_figure(width, height, title=""):
         raise ImportError('Pictures need matplotlib: pip install -e ".[plots]"') from error
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     if title:
-        figure.suptitle(renderable(title), fontsize=12, parse_math=False)
+        lines = textwrap.wrap(renderable(title), int(width * LETTERS), max_lines=TITLE_LINES, placeholder=" …")
+        figure.suptitle("\n".join(lines), fontsize=12, parse_math=False)
     return figure
 
 

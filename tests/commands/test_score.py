@@ -29,6 +29,23 @@ def test_two_files_and_one_of_pairs_say_the_same(finished_run, files, capsysbina
     assert [float(line) for line in said[0].split()] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
 
 
+def test_as_many_pairs_as_wanted_are_scored_together(finished_run, files, capsysbinary, monkeypatch):
+    sizes, score = [], Translator.score
+    monkeypatch.setattr(Translator, "score", lambda self, *pair: sizes.append(len(pair[0])) or score(self, *pair))
+    said = []
+    for options in ([], ["--buffer-lines", "2"]):
+        assert main(["score", "--workdir", str(finished_run), "--input", str(files / "both"), *options]) == 0
+        said.append(capsysbinary.readouterr().out)
+    monkeypatch.setattr("keras_transformer.commands.score.at_terminal", lambda: True)
+    with open(files / "both") as typed:
+        monkeypatch.setattr("sys.stdin", typed)
+        assert main(["score", "--workdir", str(finished_run)]) == 0
+    said.append(capsysbinary.readouterr().out)
+    assert sizes == [3, 2, 1, 1, 1, 1]
+    for other in said[1:]:
+        assert [float(line) for line in other.split()] == pytest.approx([float(x) for x in said[0].split()], abs=1e-4)
+
+
 def test_every_piece_has_its_score_as_json(finished_run, files, capsysbinary):
     assert main(["score", "--workdir", str(finished_run), "--input", str(files / "both"), "--json"]) == 0
     for line in capsysbinary.readouterr().out.splitlines():

@@ -140,7 +140,7 @@ def test_a_run_that_asks_for_no_export_has_none(finished_run, capsys):
 @pytest.mark.parametrize(
     "data, export, expected",
     [
-        ({}, True, ["translate", "evaluate", "export.serve", "train_keras.py"]),
+        ({}, True, ["translate", "evaluate", "export.serve", "keras-transformer train"]),
         ({"train": ["a.en", "a.de"]}, True, ["translate", "export.serve"]),
         ({"train": ["a.en", "a.de"], "test": "b.tsv"}, False, ["translate", "evaluate"]),
     ],

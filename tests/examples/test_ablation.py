@@ -59,6 +59,17 @@ def test_several_seeds_have_their_mean_and_the_interval_of_students_t(tmp_path, 
     assert expected in (tmp_path / "ablation.md").read_text()
 
 
+def test_a_series_that_is_interrupted_speaks_of_the_seeds_it_has(tmp_path, monkeypatch):
+    put(tmp_path, "recipe", 5, 40.0)
+    put(tmp_path, "ema", 5, 39.0, -1.0, [-1.5, -0.5])
+    monkeypatch.setattr(ablation, "run_logged", lambda command, folder: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        ablation.main(["--workdir", str(tmp_path), "--rows", "ema", "--seeds", "5", "6"])
+    text = (tmp_path / "ablation.md").read_text()
+    assert "at a time, seed 5." in text and "paired bootstrap" in text and "Student" not in text
+    assert json.loads((tmp_path / "ablation.json").read_text())["seeds"] == [5]
+
+
 def test_a_row_is_trained_scored_on_both_sets_and_compared_with_the_recipe_of_its_seed(tmp_path, monkeypatch):
     ran = []
 

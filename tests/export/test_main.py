@@ -31,6 +31,31 @@ def test_a_version_that_no_server_will_have_is_said_to_be_so(quick, finished_run
     assert out.startswith(f"{tmp_path / 'demo' / '3'}\n") and "older than the two newest" in out and "curl" not in out
 
 
+@pytest.mark.parametrize(
+    "error, code, message",
+    [(BrokenPipeError(), 141, ""), (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left")],
+)
+def test_an_output_that_cannot_be_written_is_no_traceback(monkeypatch, tmp_path, capsys, error, code, message):
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr("export.__main__.export_saved_model", lambda workdir, to, *_, **__: to / "1")
+    monkeypatch.setattr("export.__main__.is_served", lambda path: True)
+    monkeypatch.setattr("builtins.print", lambda *args, file=None: file.write(str(args[0])) if file else refuse())
+    monkeypatch.setattr("keras_transformer.screen.silence", lambda stream: None)
+    assert main(["--workdir", "x", "--to", str(tmp_path / "demo")]) == code
+    assert capsys.readouterr().err.startswith(message)
+
+
+def test_a_version_is_not_the_folder_of_versions(finished_run, tmp_path, capsys):
+    version = tmp_path / "demo" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    assert main(["--workdir", str(finished_run), "--to", str(version)]) == 1
+    assert f"exported to their folder. Received one of them: {version}" in capsys.readouterr().err
+    assert [path.name for path in version.iterdir()] == ["saved_model.pb"]
+
+
 @pytest.mark.parametrize("published", [False, True])
 def test_an_interruption_says_what_is_there(monkeypatch, tmp_path, capsys, published):
     def export(workdir, to, *_, **__):
@@ -57,7 +82,7 @@ def test_the_command_has_one_line_for_an_error(tmp_path, capsys):
 def test_no_path_is_no_folder(capsys):
     with pytest.raises(SystemExit):
         main(["--workdir", "", "--to", "x"])
-    assert "must be a path. Received: ''" in capsys.readouterr().err
+    assert "must be a folder. Received: ''" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

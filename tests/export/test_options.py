@@ -3,8 +3,14 @@ import argparse
 import pytest
 
 from export.client.__main__ import main as ask
-from export.options import positive_seconds
+from export.options import file_path, folder_path, positive_seconds
 from export.serve.__main__ import main as serve
+
+
+def test_a_path_begins_at_home_where_it_says_so(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/anna")
+    for read in (file_path, folder_path):
+        assert [read("~/a"), read("a~"), read(".")] == ["/home/anna/a", "a~", "."]
 
 
 def test_seconds_are_a_number():
