@@ -1,6 +1,6 @@
 """Outputs that cannot be right, whatever they mean: empty, copied from the source, or going round in circles."""
 
-import re
+import unicodedata
 
 NUM_WORDS = 10  # the longest loop that is looked for, in words or letters
 NUM_LETTERS = 12  # letters that a loop inside of words must fill: "hahaha" is a word, "Rhabarbarbarbarbara" is a fault
@@ -22,8 +22,15 @@ def suspicion(source, hypothesis, reference) -> str:
 
 def repeats(words) -> bool:
     """Whether the same words, or the same letters, come three times in a row. Digits and dots may: 1,000,000,000."""
-    letters = re.sub(r"[\d\W_]+", " ", " ".join(words))
-    return _has_loop(words, shortest=3) or _has_loop(letters, shortest=NUM_LETTERS)
+    letters = _letters(" ".join(words))
+    return _has_loop(words, shortest=3) or any(_has_loop(stretch, shortest=NUM_LETTERS) for stretch in letters)
+
+
+def _letters(text):
+    """The stretches of the text that have letters alone, in words that a space or a hyphen divides."""
+    kinds = ((c, unicodedata.category(c)[0]) for c in text)
+    stretches = "".join(c if kind in "LM" else " " if c in " -" else "\n" for c, kind in kinds).split("\n")
+    return [" ".join(stretch.split()) for stretch in stretches]
 
 
 def _has_loop(units, shortest, times=3):

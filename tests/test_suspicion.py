@@ -17,6 +17,10 @@ from keras_transformer.suspicion import suspicion
         ("hihihihihihihihi gut", "hihihihihihihihi good", "very good", "repeated"),
         ("eine Milliarde Euro", "1,000,000,000 euros", "one billion euros", ""),
         ("Kapitel 1 ............... 5", "Chapter 1 ............... 5", "Chapter 1 … 5", ""),
+        ("a to f", "Nr. 1, Nr. 2, Nr. 3, Nr. 4, Nr. 5, Nr. 6", "a bis f", ""),
+        ("a form", "नमनामनामनामनामनाम", "नाम", "repeated"),
+        ("a form", "Name: ------------------", "Name: ___", ""),
+        ("his data", "seine Daten-Daten-Daten-Daten", "seine Daten", "repeated"),
         ("no no no no", "nein nein nein nein", "nein nein nein nein", ""),  # the reference repeats too
     ],
 )
