@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from export.options import positive_integer
 from keras_transformer.commands.options import add_file, add_folder, add_workdir
+from keras_transformer.config import ConfigError
 
 EPILOG = """\
 The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run
@@ -12,7 +14,7 @@ itself stays as it is. Averaged are the weights of the steps, not the moving ave
 def add_arguments(parser):
     parser.epilog = EPILOG
     add_workdir(parser, "folder of a run, which need not be finished")
-    parser.add_argument("--last", metavar="N", type=int, help="how many of the newest checkpoints (all)")
+    parser.add_argument("--last", metavar="N", type=positive_integer, help="how many of the newest checkpoints (all)")
     add_file(parser, "--checkpoints", "these checkpoints instead", nargs="+")
     add_folder(parser, "--to", "the new folder of the averaged model", required=True)
 
@@ -55,9 +57,7 @@ def _chosen(workdir, options):
     from keras_transformer.training.checkpoints import Checkpoints, whole
 
     if options.checkpoints and options.last is not None:
-        raise ValueError("Expected --last or --checkpoints. Received: both.")
-    if options.last is not None and options.last < 1:
-        raise ValueError(f"--last must be at least 1. Received: {options.last}.")
+        raise ConfigError("Expected --last or --checkpoints. Received: both.")
     paths = [Path(path) for path in options.checkpoints or ()] or Checkpoints(workdir.checkpoints).regular()
     paths = paths[-(options.last or len(paths)) :]
     if not paths or len(paths) < (options.last or 0):

@@ -7,7 +7,7 @@ from pathlib import Path
 from export.options import add_decode
 from keras_transformer.commands.lines import check_output, named, open_output
 from keras_transformer.commands.options import WORKDIR, add_file, add_workdir, files_of_run, load_translator
-from keras_transformer.config import BleuTokenizer, DataConfig
+from keras_transformer.config import BleuTokenizer, ConfigError, DataConfig
 from keras_transformer.files import open_packed
 from keras_transformer.screen import warn
 
@@ -35,9 +35,9 @@ def add_arguments(parser):
 
 def run(options) -> int:
     if options.set and options.hypotheses:
-        raise ValueError("--set changes how to translate, but --hypotheses are translations already. Received: both.")
+        raise ConfigError("--set changes how to translate, but --hypotheses are translations already. Received: both.")
     if bool(options.source) != bool(options.reference):
-        raise ValueError("--source and --reference belong together. Received: one of them.")
+        raise ConfigError("--source and --reference belong together. Received: one of them.")
     if not (options.source and options.hypotheses):
         options.workdir = options.workdir or WORKDIR  # files alone need no run
     _check_outputs(options)
@@ -63,7 +63,7 @@ def _check_outputs(options):
             check_output(path, *inputs)
     outputs = [Path(path).resolve() for path in (options.output, options.json, options.html) if path]
     if len(set(outputs)) < len(outputs):
-        raise ValueError("--output, --json and --html must be different files. Received: the same for two of them.")
+        raise ConfigError("--output, --json and --html must be different files. Received: the same for two of them.")
 
 
 def _evaluated(options):

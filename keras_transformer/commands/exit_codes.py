@@ -1,6 +1,6 @@
 """Runs a command and turns its errors into exit codes, whichever script called it.
 
-0 done, 1 error, 2 unknown options or a configuration that cannot be, 130 interrupted (Ctrl-C), 141 nobody reads the
+0 done, 1 error, 2 options or a configuration that cannot be, 130 interrupted (Ctrl-C), 141 nobody reads the
 output; training has 130 and 143 for a run that a signal has stopped. An error that the user can mend is reported in one
 line, without a traceback.
 """

@@ -47,7 +47,7 @@ def _attention(options, path):
     from keras_transformer.translator import Translator
 
     if not (options.source or "").strip():
-        raise ValueError('plot attention needs a sentence: --source "...". Received: none.')
+        raise ConfigError('plot attention needs a sentence: --source "...". Received: none.')
     translator = Translator.load(options.workdir)
     target = options.target if options.target is not None else translator.translate([options.source])[0]
     (alignment,) = translator.align([options.source], [target])

@@ -5,6 +5,7 @@ import json
 from export.options import add_decode
 from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, open_output, read_line_pairs, read_lines
 from keras_transformer.commands.options import add_buffer_lines, add_file, add_workdir, files_of_run, load_translator
+from keras_transformer.config import ConfigError
 
 EPILOG = """\
 Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of
@@ -49,7 +50,7 @@ def _pairs(options):
     if not (options.source or options.target):
         return _of_one_file(options.input)
     if not (options.source and options.target) or options.input:
-        raise ValueError("Expected --source and --target, or --input alone. Received: another combination of them.")
+        raise ConfigError("Expected --source and --target, or --input alone. Received: another combination of them.")
     return read_line_pairs(source=options.source, target=options.target)
 
 

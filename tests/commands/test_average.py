@@ -31,18 +31,17 @@ def test_a_checkpoint_can_be_named(finished_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, code, message",
     [
-        (["--last", "99"], "Expected 99 checkpoints"),
-        (["--last", "0"], "at least 1"),
-        (["--checkpoints", "/nowhere.npz"], "There is no /nowhere.npz."),
-        (["--last", "1", "--checkpoints", "x"], "both"),
-        (["--checkpoints", __file__], "Nothing is averaged. "),
+        (["--last", "99"], 1, "Expected 99 checkpoints"),
+        (["--checkpoints", "/nowhere.npz"], 1, "There is no /nowhere.npz."),
+        (["--last", "1", "--checkpoints", "x"], 2, "both"),
+        (["--checkpoints", __file__], 1, "Nothing is averaged. "),
     ],
 )
-def test_what_is_missing_is_said_and_nothing_is_written(finished_run, tmp_path, arguments, message, capsys):
+def test_what_is_missing_is_said_and_nothing_is_written(finished_run, tmp_path, arguments, code, message, capsys):
     target = tmp_path / "average"
-    assert main(["average", "--workdir", str(finished_run), "--to", str(target), *arguments]) == 1
+    assert main(["average", "--workdir", str(finished_run), "--to", str(target), *arguments]) == code
     assert message in capsys.readouterr().err
     assert not target.exists()
 

@@ -129,7 +129,7 @@ def test_nothing_is_written_over_what_is_read(files, capsys):
     assert run(*arguments, "--json", files / "nowhere" / "x") == 1
     told = capsys.readouterr()
     assert "BLEU" not in told.out and "can be written" in told.err  # said before the work
-    assert run(*arguments, "--html", files / "page", "--json", files / ".." / files.name / "page") == 1
+    assert run(*arguments, "--html", files / "page", "--json", files / ".." / files.name / "page") == 2
     assert "different files" in capsys.readouterr().err
     assert not (files / "page").exists()
     (files / "link").symlink_to(files / "elsewhere")  # which is not there yet
@@ -155,7 +155,7 @@ def test_what_fails_leaves_no_file_behind(finished_run, files, capsys):
     assert run("--workdir", files / "nowhere", "--html", page) == 1
     assert run("--workdir", finished_run, "--set", "decode.nonsense=1", "--html", page) == 2
     assert (
-        run("--workdir", finished_run, "--hypotheses", files / "good", "--set", "decode.alpha=1", "--html", page) == 1
+        run("--workdir", finished_run, "--hypotheses", files / "good", "--set", "decode.alpha=1", "--html", page) == 2
     )
     assert "--set changes how" in capsys.readouterr().err
     assert not page.exists()
@@ -168,7 +168,7 @@ def test_wrong_files_are_said_in_one_line(files, tmp_path, capsys):
     assert "12 references" in capsys.readouterr().err
     assert run(*arguments, "--hypotheses", files / "good", "--other", files / "short") == 1
     assert "1 other" in capsys.readouterr().err
-    assert run("--source", files / "source") == 1
+    assert run("--source", files / "source") == 2
     assert "belong together" in capsys.readouterr().err
     assert run("--workdir", tmp_path / "nowhere") == 1
     assert "config.json" in capsys.readouterr().err

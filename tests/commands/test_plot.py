@@ -64,17 +64,17 @@ def test_learned_positions_are_those_of_both_sides(finished_run, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, code, message",
     [
-        (["attention"], "needs a sentence"),
-        (["attention", "--source", "a", "--layer", "9"], "must be between 1 and"),
-        (["curve", "--workdir", "/nowhere"], "config.json"),
-        (["curve", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "log.jsonl, missing or without a record"),
-        (["schedule", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], "saved or packed alone"),
+        (["attention"], 2, "needs a sentence"),
+        (["attention", "--source", "a", "--layer", "9"], 1, "must be between 1 and"),
+        (["curve", "--workdir", "/nowhere"], 1, "config.json"),
+        (["curve", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], 1, "log.jsonl, missing or without a re"),
+        (["schedule", "--workdir", str(ROOT / "examples/tatoeba_en_de/model")], 1, "saved or packed alone"),
     ],
 )
-def test_what_is_missing_is_said(finished_run, tmp_path, arguments, message, capsys):
-    assert main(["plot", "--workdir", str(finished_run), *arguments, "--output", str(tmp_path / "x")]) == 1
+def test_what_is_missing_is_said(finished_run, tmp_path, arguments, code, message, capsys):
+    assert main(["plot", "--workdir", str(finished_run), *arguments, "--output", str(tmp_path / "x")]) == code
     assert message in capsys.readouterr().err
 
 

@@ -57,12 +57,12 @@ def test_every_piece_has_its_score_as_json(finished_run, files, capsysbinary):
 def test_pairs_that_do_not_fit_are_an_error(finished_run, files, capsys):
     (files / "short").write_text("one\n")
     (files / "odd").write_text("a\tb\nonly one\n")
-    for arguments, message in [
-        (("--source", files / "a", "--target", files / "short"), "short ends after 1"),
-        (("--input", files / "odd"), "Line 2 must be SOURCE TAB TARGET. Received: 0 tabs"),
-        (("--source", files / "a"), "--source and --target"),
+    for arguments, code, message in [
+        (("--source", files / "a", "--target", files / "short"), 1, "short ends after 1"),
+        (("--input", files / "odd"), 1, "Line 2 must be SOURCE TAB TARGET. Received: 0 tabs"),
+        (("--source", files / "a"), 2, "--source and --target"),
     ]:
-        assert main(["score", "--workdir", str(finished_run), *map(str, arguments)]) == 1
+        assert main(["score", "--workdir", str(finished_run), *map(str, arguments)]) == code
         assert message in capsys.readouterr().err
 
 
