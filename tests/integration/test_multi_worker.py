@@ -114,7 +114,7 @@ def test_no_worker_writes_where_the_first_is_refused(tmp_path):
     assert [worker.wait(timeout=120) for worker in workers] == [1, 1], said(tmp_path)
     assert "error: A run begins in a folder without files" in (tmp_path / "worker0.txt").read_text()
     assert "error: Another worker has ended" in (tmp_path / "worker1.txt").read_text()
-    assert {path.name for path in folder.iterdir()} == {"tokenizer.model", "lock"}
+    assert {path.name for path in folder.iterdir()} == {"tokenizer.model"}
     assert (folder / "tokenizer.model").read_text() == "of another program"
 
 
