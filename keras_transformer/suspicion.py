@@ -21,7 +21,7 @@ def suspicion(source, hypothesis, reference) -> str:
 
 
 def repeats(words) -> bool:
-    """Whether the same words, or the same letters, come three times in a row. Digits and dots may: 1,000,000,000."""
+    """Whether the same words, or the same letters, come three times in a row. Digits and marks may: 1,000,000,000."""
     letters = _letters(" ".join(words))
     return _has_loop(words, shortest=3) or any(_has_loop(stretch, shortest=NUM_LETTERS) for stretch in letters)
 

@@ -302,3 +302,8 @@ def test_importing_scores_imports_no_network_and_no_matplotlib():
         "assert not {'tensorflow', 'keras', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_cores_are_those_that_may_be_used(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 6}, raising=False)
+    assert ", 3 cores, " in evaluation._hardware()

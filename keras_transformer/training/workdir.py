@@ -114,7 +114,7 @@ class Workdir:
         return list(described.values())
 
     def refuse_other_files(self):
-        """Refuses a folder that holds files of these names, unless they are those of a run that has not begun."""
+        """Refuses a folder that holds files that a run would write, unless there is the configuration of a run."""
         if self.config_path.exists():
             self.load_config()
             return
