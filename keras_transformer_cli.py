@@ -30,6 +30,11 @@ def importing_tensorflow():
         yield
 
 
+def is_starting(package: str) -> bool:
+    """Whether this process is `python -m PACKAGE` and has not come to its __main__ yet."""
+    return sys.argv[:1] == ["-m"] and package in sys.orig_argv
+
+
 def use_tensorflow():
     """Lets Keras run on TensorFlow in this process, whatever the user has chosen for other programs."""
     os.environ["KERAS_BACKEND"] = "tensorflow"

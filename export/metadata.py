@@ -29,7 +29,7 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
     path.parent.mkdir(exist_ok=True)
     metadata = {
         "format": FORMAT,
-        "languages": languages(config["data"]),
+        "languages": languages(config.get("data", {})),
         "tensorflow": tf.__version__,
         "tensorflow_text": tensorflow_text.__version__,
         "signatures": signatures(folder),
@@ -68,7 +68,7 @@ def _base_names(paths):
 
 def languages(data: dict) -> dict | None:
     """{"source": "en", "target": "de"} where the `data` of a configuration tells it, else None."""
-    pair = _languages(data["train"])
+    pair = _languages(data.get("train"))
     if pair is None:
         return None
     source, target = reversed(pair) if data.get("reverse") else pair

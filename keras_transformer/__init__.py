@@ -1,13 +1,12 @@
 """keras_transformer: "Attention Is All You Need" for Keras 3 on TensorFlow, from text to a translation service."""
 
 import contextlib as _contextlib
-import sys as _sys
 
 from keras_transformer_cli import importing_tensorflow as _importing_tensorflow
+from keras_transformer_cli import is_starting as _is_starting
 from keras_transformer_cli import use_onednn as _use_onednn
 
-# `python -m keras_transformer` imports this before it runs.
-with _importing_tensorflow() if _sys.argv[:1] == ["-m"] else _contextlib.nullcontext():
+with _importing_tensorflow() if _is_starting("keras_transformer") else _contextlib.nullcontext():
     _use_onednn()
     import keras as _keras
 

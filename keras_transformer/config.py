@@ -13,6 +13,7 @@ plain JSON / TOML values; an unknown key fails with the nearest known one.
 import dataclasses
 import difflib
 import math
+import numbers
 import types
 import typing
 from collections.abc import Mapping
@@ -32,8 +33,16 @@ def did_you_mean(name: str, known) -> str:
     return f"{hint} Known: {', '.join(sorted(known))}."
 
 
+def plain_number(value):
+    """A number of NumPy as one of Python; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
 def _canonical(value, kind):
     """The frozen form of a JSON or TOML value: lists become tuples, and by `kind` 1 becomes 1.0, None "none"."""
+    value = plain_number(value)
     if isinstance(value, list | tuple):
         return tuple(_canonical(item, None) for item in value)
     if value is None and "none" in typing.get_args(kind):
@@ -191,7 +200,9 @@ class DataConfig(_Section):
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
     lowercase: bool = False  # case does not count: for the tokenizer, among duplicates and held-out pairs, in scores
     bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
-    subword_sampling: float = 0.0  # BPE-dropout probability, or unigram sampling alpha, of the training batches; 0: off
+    # Training batches are cut at random; 0: off. bpe: the probability of leaving out a merge, 0.1 in the literature;
+    # unigram: alpha, a smaller one is more random.
+    subword_sampling: float = 0.0
     buckets: int = 8  # the most shapes that the batches may have; each is compiled once
     max_length: int = 256  # pieces a side, end of sentence included; longer training pairs are left out
     max_length_ratio: float | None = None  # longest allowed ratio of the two lengths in characters
@@ -203,7 +214,7 @@ class DataConfig(_Section):
         self.require_at_least(2, "max_length")
         self.require_at_least(8, "vocab_size")
         self.require_at_least(1.0, "max_length_ratio")
-        self.require_probability("subword_sampling")
+        self.require(0 <= self.subword_sampling <= 1, "subword_sampling", "at least 0 and at most 1")
         # SentencePiece takes no other value.
         self.require(0.98 <= self.character_coverage <= 1, "character_coverage", "at least 0.98 and at most 1")
         for name in ("train", "valid", "test"):

@@ -134,9 +134,9 @@ def score(
     """
     _check_lines(hypotheses=hypotheses, references=references)
     metrics = _metrics(lowercase, tokenize, force=tokenize == "none")
-    counts = [count(metric, hypotheses, references) for metric in metrics]
+    counts = [_count(metric, hypotheses, references, lowercase) for metric in metrics]
     bleu_score, chrf, ter = (_score(each, num_bootstrap, seed) for each in counts)
-    fold = _folding(lowercase)
+    fold = _fold if lowercase else str
     num_exact = sum(
         fold(hypothesis) == fold(reference) for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
@@ -154,7 +154,7 @@ def bleu(hypotheses, references, *, lowercase=False, tokenize=TOKENIZE) -> float
     """BLEU alone: the value of `score(...).bleu`."""
     _check_lines(hypotheses=hypotheses, references=references)
     metric, _, _ = _metrics(lowercase, tokenize)
-    return count(metric, hypotheses, references).value()
+    return _count(metric, hypotheses, references, lowercase).value()
 
 
 def by_length(
@@ -176,7 +176,7 @@ def by_length(
     """
     _check_lines(sources=sources, hypotheses=hypotheses, references=references)
     metric, _, _ = _metrics(lowercase, tokenize)
-    rows = count(metric, hypotheses, references).rows
+    rows = _count(metric, hypotheses, references, lowercase).rows
     classes = np.searchsorted(edges, [len(source.split()) for source in sources])
     found = []
     for i, (low, high) in enumerate(zip([0, *edges], [*edges, None], strict=True)):
@@ -212,7 +212,7 @@ def compare(
         raise ValueError(f"`num_bootstrap` must be at least 1 to compare. Received: num_bootstrap={num_bootstrap}.")
     found = []
     for metric in _metrics(lowercase, tokenize):
-        one, two = (count(metric, output, references) for output in (hypotheses, other))
+        one, two = (_count(metric, output, references, lowercase) for output in (hypotheses, other))
         resampled = one.resample(num_bootstrap, seed) - two.resample(num_bootstrap, seed)
         difference = one.value() - two.value()
         as_large = int(np.sum(np.abs(resampled - resampled.mean()) >= abs(difference)))
@@ -312,16 +312,22 @@ def processor() -> str:
 
 def _examples(sources, hypotheses, references, lowercase):
     _, metric, _ = _metrics(lowercase, TOKENIZE)
-    chrf = count(metric, hypotheses, references).sentence_values()
-    fold = _folding(lowercase)
+    chrf = _count(metric, hypotheses, references, lowercase).sentence_values()
+    fold = _fold if lowercase else str
     return [
         Example(line=i, chrf=value, source=s, hypothesis=h, reference=r, reason=suspicion(*map(fold, (s, h, r))))
         for i, (value, s, h, r) in enumerate(zip(chrf, sources, hypotheses, references, strict=True), start=1)
     ]
 
 
-def _folding(lowercase):
-    return str.lower if lowercase else str
+def _count(metric, hypotheses, references, lowercase):
+    sides = ([*map(_fold, side)] if lowercase else side for side in (hypotheses, references))
+    return count(metric, *sides)
+
+
+def _fold(text):
+    """The text in lower case. The final sigma is written as any other, because a tokenizer that folds case does so."""
+    return text.lower().replace("\N{GREEK SMALL LETTER FINAL SIGMA}", "\N{GREEK SMALL LETTER SIGMA}")
 
 
 def _score(counts, num_bootstrap, seed):

@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.config import ConfigError, ModelConfig
+from keras_transformer.config import ConfigError, ModelConfig, plain_number
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.cache import KVCache, kind_for
@@ -90,11 +90,11 @@ class Transformer(keras.Model):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.autocast = False  # ids that come as floats, as Keras's inputs are, keep their digits
         self.config = ModelConfig.from_dict(hyperparameters)
-        self.vocab_size = vocab_size
-        self.source_vocab_size = vocab_size if source_vocab_size is None else source_vocab_size
+        self.vocab_size = plain_number(vocab_size)
+        self.source_vocab_size = self.vocab_size if source_vocab_size is None else plain_number(source_vocab_size)
         self._check_vocabularies()
         c, policy = self.config, self.dtype_policy
-        self.target_embedding = TokenEmbedding(vocab_size, c.d_model, dtype=policy, name="target_embedding")
+        self.target_embedding = TokenEmbedding(self.vocab_size, c.d_model, dtype=policy, name="target_embedding")
         if c.tied_embeddings == "all":
             self.source_embedding = self.target_embedding
         else:
@@ -102,7 +102,7 @@ class Transformer(keras.Model):
                 self.source_vocab_size, c.d_model, dtype=policy, name="source_embedding"
             )
         if c.tied_embeddings == "none":
-            self.output_embedding = TokenEmbedding(vocab_size, c.d_model, dtype=policy, name="output_embedding")
+            self.output_embedding = TokenEmbedding(self.vocab_size, c.d_model, dtype=policy, name="output_embedding")
         else:
             self.output_embedding = self.target_embedding
         if c.positions == "learned":

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import keras
 
-from keras_transformer.config import Config, ConfigError
+from keras_transformer.config import Config
 from keras_transformer.files import filling, may_be_filled, read_json, save_model, write_json
 from keras_transformer.model import Transformer
 from keras_transformer.tokenizer import TOKENIZER_FILES, Tokenizers
@@ -39,12 +39,11 @@ def load(folder: Path) -> Contents:
             f"A finished run, or a saved translator, holds a model.keras. There is none in {folder}"
             + (", which is not finished: train on, or see `keras-transformer average`." if is_run else ".")
         )
-    with _damage(config_path):
-        config = Config.from_dict(json.loads(config_path.read_text(encoding="utf-8")))
+    _, config = read_config(config_path)
     with _damage(model_path):
         model = keras.saving.load_model(model_path, compile=False)
     tokenizers = Tokenizers.load(folder)
-    _check_sizes(folder, tokenizers, model)
+    check_sizes(tokenizers, model, f"{folder}: ")
     return Contents(config, tokenizers, model)
 
 
@@ -66,13 +65,22 @@ def write(
         metadata: what model.json will hold, if anything.
         save: writes a model to a path.
     """
-    _check_sizes(folder, tokenizers, model)
+    check_sizes(tokenizers, model)
     with filling(folder, FILES) as aside:
         write_json(aside / "config.json", config)
         tokenizers.save(aside)
         if metadata is not None:
             write_json(aside / "model.json", metadata)
         save(model, aside / "model.keras")
+
+
+def read_config(path: Path) -> tuple[dict, Config]:
+    """config.json as it is, and as a `Config`, which has defaults for what it leaves out."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return values, Config.from_dict(values)
+    except (ValueError, TypeError) as error:  # no UTF-8, no JSON, no object, no configuration
+        raise ValueError(f"{path} is not a configuration of this version: {error}") from error
 
 
 def is_free(folder: Path) -> bool:
@@ -87,11 +95,11 @@ def is_saved_translator(folder: Path) -> bool:
     return config.keys() == set(SECTIONS) and isinstance(data, dict) and "train" in data and data["train"] is None
 
 
-def _check_sizes(folder, tokenizers, model):
-    """Refuses tokenizers and a model that do not belong together."""
-    found, expected = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
-    if found != expected:
-        raise ValueError(f"{folder}: the tokenizers must have the model's {expected} pieces. Received: {found}.")
+def check_sizes(tokenizers: Tokenizers, model: Transformer, where: str = ""):
+    """Refuses tokenizers with pieces that the model does not know. Few lines give fewer pieces than were wanted."""
+    found, limits = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
+    if any(size > limit for size, limit in zip(found, limits, strict=True)):
+        raise ValueError(f"{where}the tokenizers must have at most the model's {limits} pieces. Received: {found}.")
 
 
 @contextlib.contextmanager
@@ -100,8 +108,6 @@ def _damage(path):
     path.open("rb").close()
     try:
         yield
-    except ConfigError:
-        raise
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"Expected the files of a finished run. Received: {path}, damaged: {reason}") from error

@@ -73,7 +73,8 @@ class Tokenizer:
         Args:
             vocab_size: The most pieces; a small corpus gives fewer.
             byte_fallback: Unknown characters become bytes instead of <unk>; 256 pieces are spent on them.
-            lowercase: Fold case first. It is part of the model, so that it holds in the graph too.
+            lowercase: Fold case first; Greek's final sigma becomes any other. It is part of the model, so that it holds
+                in the graph too.
             character_coverage: The share of the characters, counted in running text, that become pieces.
         """
         if kind not in KINDS:
@@ -238,14 +239,14 @@ SHARED_FILE, *SEPARATE_FILES = TOKENIZER_FILES = "tokenizer.model", "source.mode
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of the two sides: one and the same object where the vocabulary is shared."""
+    """The tokenizers of the two sides, which are the same where the vocabulary is shared."""
 
     source: Tokenizer
     target: Tokenizer
 
     @property
     def shared(self) -> bool:
-        return self.source is self.target
+        return self.source.model_bytes == self.target.model_bytes
 
     def save(self, folder: str | Path):
         """Writes tokenizer.model, or source.model and target.model; files of the other kind are removed."""

@@ -7,11 +7,13 @@ translator.save("runs/saved")                           # for `load`, the comman
 """
 
 import logging
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -76,10 +78,7 @@ class Translator:
         *,
         xla: bool | None = None,
     ):
-        sizes = model.source_vocab_size, model.vocab_size
-        found = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
-        if any(size > limit for size, limit in zip(found, sizes, strict=True)):
-            raise ValueError(f"`tokenizers` must have at most the model's {sizes} pieces. Received: {found}.")
+        model_folder.check_sizes(tokenizers, model)
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla, self._data = xla, None
         multiply_in_float32()
@@ -191,11 +190,11 @@ class Translator:
             temperature: one for all, or one a text; 0 takes the likeliest piece each time.
         """
         texts = _texts(texts)
-        seeds = np.broadcast_to(_integers(seeds), (len(texts),))
+        seeds = _one_a_text("seeds", _integers(seeds), texts)
         temperature = np.asarray(temperature, np.float32)
         if wrong := temperature[~(np.isfinite(temperature) & (temperature >= 0))].tolist():
             raise ValueError(f"`temperature` must be at least 0 and finite. Received: {wrong[0]}.")
-        temperature = np.broadcast_to(temperature, (len(texts),))
+        temperature = _one_a_text("temperature", temperature, texts)
 
         def ask(source_ids, rows, ahead):
             return self._sampling(source_ids, tf.constant(seeds[rows]), tf.constant(temperature[rows]))
@@ -339,6 +338,12 @@ def _texts(texts, or_pieces=False):
     return listed
 
 
+def _one_a_text(name, values, texts):
+    if values.shape not in ((), (len(texts),)):
+        raise ValueError(f"`{name}` must be one for all texts or one a text, {len(texts)}. Received: {values!r:.80}")
+    return np.broadcast_to(values, (len(texts),))
+
+
 def _are_pieces(value):
     return isinstance(value, list) and all(isinstance(piece, str) for piece in value)
 
@@ -364,10 +369,19 @@ def _bare(model):
     if is_half:  # then a translation would depend on its batch
         config["dtype"] = "float32"
     copy = type(model).from_config(config)
-    if not is_half and [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
-        return model  # it has more than its configuration tells, LoRA for example, which Keras merges where it saves
+    if [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
+        # It has more than its configuration tells, LoRA for example, which Keras merges where it saves.
+        if not is_half:
+            return model
+        model = _saved_and_loaded(model)
     copy.set_weights(model.get_weights())
     return copy
+
+
+def _saved_and_loaded(model):
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(path := Path(folder, "model.keras"))
+        return keras.saving.load_model(path, compile=False)
 
 
 def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from keras_transformer.config import (
@@ -81,7 +82,7 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (DataConfig, dict(vocab_size=7), "at least 8. Received: vocab_size=7."),
         (DataConfig, dict(max_length=2**31), "at most 2147483647. Received: max_length=2147483648."),
         (DataConfig, dict(train=["only.en"]), "a pair: [source file(s), target file(s)]"),
-        (DataConfig, dict(subword_sampling=1.0), "at least 0 and less than 1. Received: subword_sampling=1.0."),
+        (DataConfig, dict(subword_sampling=1.1), "at least 0 and at most 1. Received: subword_sampling=1.1."),
         (TrainConfig, dict(steps=0), "at least 1. Received: steps=0."),
         (TrainConfig, dict(label_smoothing=1.0), "at least 0 and less than 1. Received: label_smoothing=1.0."),
         (TrainConfig, dict(clip_norm=0.0), "positive and finite. Received: clip_norm=0.0."),
@@ -102,10 +103,16 @@ def test_an_impossible_value_fails_with_what_was_expected_and_what_came(section,
 
 @pytest.mark.parametrize(
     "values",
-    [dict(d_model=500, d_k=64, d_v=64), dict(d_model=25, num_heads=5, positions="learned"), dict(neighbourhood=1)],
+    [
+        dict(d_model=500, d_k=64, d_v=64),
+        dict(d_model=np.int64(6), num_heads=1, dropout=np.float32(0.5)),
+        dict(d_model=25, num_heads=5, positions="learned"),
+        dict(neighbourhood=1),
+    ],
 )
 def test_a_value_that_only_looks_impossible_is_allowed(values):
-    assert ModelConfig.from_dict(values)
+    config = ModelConfig.from_dict(values)
+    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
 
 
 # --- keys

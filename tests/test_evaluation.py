@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU
 
 from keras_transformer import evaluation, report
 from keras_transformer.suspicion import suspicion
+from keras_transformer.tokenizer import Tokenizer
 
 WORDS = tuple(f"{a}{b}" for a in ("Hund", "Straße", "猫", "läuft", ".") for b in ("", "en", "er", "!"))
 
@@ -45,6 +46,19 @@ def test_scores_are_those_of_sacrebleu(texts):
     assert scores.bleu.value == evaluation.bleu(hypotheses, references)
     assert [scores.bleu.name, scores.chrf.name, scores.ter.name] == ["BLEU", "chrF2", "TER"]
     assert scores.num_sentences == 97 and scores.bleu.interval is None
+
+
+def test_without_case_what_a_tokenizer_gives_back_is_perfect():
+    texts = ["Ο ΔΡΌΜΟΣ είναι μεγάλος και ο άνθρωπος μόνος .", "Die Straße ist groß und ẞ auch ."]  # noqa: RUF001
+    tokenizer = Tokenizer.train(texts * 9, vocab_size=60, lowercase=True)
+    read = tokenizer.decode(tokenizer.encode(texts))
+    assert read[0] == "ο δρόμοσ είναι μεγάλοσ και ο άνθρωποσ μόνοσ ."  # noqa: RUF001
+    found = evaluation.evaluate(texts, read, texts, other=read, lowercase=True, num_bootstrap=2)
+    assert found.scores.bleu.value == pytest.approx(100) and found.scores.exact_match == 1
+    assert found.scores.chrf.value == pytest.approx(100) and found.scores.ter.value == 0 and not found.worst
+    assert [each.bleu for each in found.by_length] == pytest.approx([100] * len(found.by_length))
+    assert [each.value for each in found.differences] == pytest.approx([100, 100, 0])
+    assert evaluation.bleu(read, texts, lowercase=True) == found.scores.bleu.value > evaluation.bleu(read, texts)
 
 
 def test_lowercase_and_tokenised_scores_are_those_of_sacrebleu():

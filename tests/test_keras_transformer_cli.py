@@ -188,6 +188,18 @@ def test_commands_run_on_tensorflow_whatever_keras_has_for_others(tmp_path, comm
     assert done.returncode in (1, 2) and done.stderr.startswith("error: ") and "missing" in done.stderr
 
 
+def test_the_command_of_another_package_has_its_own_backend(tmp_path):
+    package = tmp_path / "theirs"
+    package.mkdir()
+    (package / "__init__.py").write_text("import os, keras_transformer\nprint(os.environ['KERAS_BACKEND'])")
+    (package / "__main__.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "theirs"], capture_output=True, cwd=tmp_path, text=True, timeout=60,
+        env=environment(ROOT, KERAS_BACKEND="torch"),
+    )  # fmt: skip  # of which there is none: only what is said matters
+    assert done.stdout == "torch\n" or "torch" in done.stderr
+
+
 def test_the_file_is_the_command_too(tmp_path):
     command = [sys.executable, "keras_transformer_cli.py", "translate", "--workdir", tmp_path]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, text=True, timeout=60)

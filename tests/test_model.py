@@ -351,6 +351,7 @@ def test_steps_beyond_the_learned_positions_fail_clearly():
         (dict(vocab_size=V, d_modle=8), "Unknown key `d_modle` in ModelConfig. Did you mean `d_model`?"),
         (dict(vocab_size=V, dropout=1.5), "`dropout` must be at least 0 and less than 1. Received: dropout=1.5."),
         (dict(vocab_size=0), "`vocab_size` must be a positive integer. Received: vocab_size=0."),
+        (dict(vocab_size=True), "`vocab_size` must be a positive integer. Received: vocab_size=True."),
         (dict(vocab_size=31.0), "`vocab_size` must be a positive integer. Received: vocab_size=31.0."),
         (dict(vocab_size=V, source_vocab_size=-1), "`source_vocab_size` must be a positive integer. Received: "),
         (dict(vocab_size=V, source_vocab_size=0), "`source_vocab_size` must be a positive integer. Received: "),

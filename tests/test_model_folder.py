@@ -39,8 +39,8 @@ def test_what_is_written_is_loaded(contents, tmp_path):
 def test_nothing_of_an_older_model_stays(contents, tmp_path):
     model_folder.write(tmp_path, contents.config.to_dict(), *contents[1:], metadata={"weights": "last"})
     assert (tmp_path / "model.json").exists()
-    twice = Tokenizers(*(Tokenizer(contents.tokenizers.source.model_bytes) for _ in range(2)))
-    written(tmp_path, contents, tokenizers=twice)
+    other = Tokenizer.train(["Anna sleeps."] * 9, vocab_size=20)
+    written(tmp_path, contents, tokenizers=Tokenizers(other, contents.tokenizers.target))
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "source.model", "target.model", "model.keras"}
 
 
@@ -91,9 +91,10 @@ def test_what_is_damaged_is_a_value_error(contents, tmp_path, name, content):
 
 def test_tokenizers_of_another_model_are_neither_loaded_nor_written(contents, tmp_path):
     written(tmp_path / "saved", contents)
-    Tokenizer.train(["Anna sleeps."] * 9, vocab_size=20).save(tmp_path / "saved" / "tokenizer.model")
-    with pytest.raises(ValueError, match=r"saved: the tokenizers must have the model's \(40, 40\) pieces"):
+    letters = Tokenizer.train([*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"], vocab_size=60)
+    letters.save(tmp_path / "saved" / "tokenizer.model")
+    with pytest.raises(ValueError, match=r"saved: the tokenizers must have at most the model's \(40, 40\) pieces"):
         model_folder.load(tmp_path / "saved")
-    with pytest.raises(ValueError, match=r"the tokenizers must have the model's \(999, 999\) pieces"):
-        written(tmp_path / "new", contents, model=Transformer(999, **SIZES))
+    with pytest.raises(ValueError, match=r"the tokenizers must have at most the model's \(39, 39\) pieces"):
+        written(tmp_path / "new", contents, model=Transformer(39, **SIZES))
     assert not (tmp_path / "new").exists()

@@ -211,12 +211,30 @@ def test_a_model_that_has_more_than_the_papers_is_saved_too(translator, tmp_path
     assert saved.translate(["Anna sleeps."]) == Translator(model, translator.tokenizers).translate(["Anna sleeps."])
 
 
-def test_a_model_may_have_more_pieces(translator):
+def test_a_half_precise_model_with_lora_is_saved_merged(translator, tmp_path):
+    model = Transformer.from_config({**translator.model.get_config(), "dtype": "mixed_bfloat16"})
+    model.set_weights(translator.model.get_weights())
+    dense = model.decoder[0].feed_forward.inner
+    dense.enable_lora(2)
+    dense.lora_kernel_b.assign(np.ones(dense.lora_kernel_b.shape))
+    Translator(model, translator.tokenizers).save(tmp_path)
+    saved = Translator.load(tmp_path).model
+    assert saved.compute_dtype == "float32" and len(saved.weights) == len(translator.model.weights)
+    np.testing.assert_array_equal(saved.decoder[0].feed_forward.inner.kernel, dense.kernel)  # which Keras merges
+    assert not np.array_equal(dense.kernel, translator.model.decoder[0].feed_forward.inner.kernel)
+
+
+def test_equal_tokenizers_are_one_vocabulary(translator, tmp_path):
+    model_bytes = translator.tokenizers.source.model_bytes
+    Translator(translator.model, Tokenizers(Tokenizer(model_bytes), Tokenizer(model_bytes))).save(tmp_path)
+    assert Translator.load(tmp_path).tokenizers.shared
+
+
+def test_a_model_may_have_more_pieces_and_is_saved(translator, tmp_path):
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     larger = Transformer(translator.model.vocab_size + 1000, **sizes)
-    found = Translator(larger, translator.tokenizers, DecodeConfig(extra_length=5)).sample(
-        ["Anna sleeps."] * 9, seeds=1
-    )
+    Translator(larger, translator.tokenizers, DecodeConfig(extra_length=5)).save(tmp_path)
+    found = Translator.load(tmp_path).sample(["Anna sleeps."] * 9, seeds=1)
     assert any("<unk>" in translation.pieces for translation in found)  # most of its pieces have no form
 
 
@@ -262,10 +280,10 @@ def test_by_itself_a_translator_compiles_where_that_pays(finished_run, monkeypat
 def test_a_translator_that_has_no_configuration_leaves_a_saved_one_alone(translator, tmp_path):
     translator.save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    twice = Tokenizers(*(Tokenizer(translator.tokenizers.source.model_bytes) for _ in range(2)))
+    two = Tokenizers(Tokenizer.train(["Anna sleeps."] * 9, vocab_size=20), translator.tokenizers.target)
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     with pytest.raises(ConfigError, match="needs one vocabulary"):  # `tied_embeddings` is "all"
-        Translator(Transformer(translator.model.vocab_size, **sizes), twice).save(tmp_path)
+        Translator(Transformer(translator.model.vocab_size, **sizes), two).save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -395,6 +413,9 @@ def test_seeds_and_temperatures_can_be_given_text_by_text(translator):
     for wrong in (1.5, 2**64):
         with pytest.raises(ValueError, match="`seeds` must be 64-bit integers"):
             translator.sample(texts, wrong)
+    for name, wrong in [("seeds", dict(seeds=[1, 2])), ("temperature", dict(seeds=1, temperature=[[1.0] * 3]))]:
+        with pytest.raises(ValueError, match=f"`{name}` must be one for all texts or one a text, 3. Received: array"):
+            translator.sample(texts, **wrong)
 
 
 def test_the_search_is_the_same_with_xla_and_without(finished_run):

@@ -63,7 +63,7 @@ class _Block(keras.layers.Layer):
 
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
-        self.config = config if isinstance(config, ModelConfig) else ModelConfig(**config)
+        self.config = config if isinstance(config, ModelConfig) else ModelConfig.from_dict(config)
 
     def _new_attention(self, name):
         c = self.config

@@ -13,6 +13,8 @@ def sinusoidal_positions(positions, d_model):
 
     The angles are taken in float64: in float32 those of position 5,000 are wrong in the fourth digit.
     """
+    if d_model < 2 or d_model % 2:
+        raise ValueError(f"`d_model` must be even for sinusoids. Received: {d_model}.")
     pairs = ops.arange(0, d_model, 2, dtype="float64") / d_model  # 2i / d_model
     angles = ops.cast(positions, "float64")[:, None] * ops.power(ops.cast(10000.0, "float64"), -pairs)  # (T, D/2)
     interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (T, D/2, 2)

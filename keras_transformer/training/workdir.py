@@ -23,6 +23,7 @@ from pathlib import Path
 from keras_transformer.config import Config, DecodeConfig
 from keras_transformer.data.prepare import DATA_FILES
 from keras_transformer.files import write_json
+from keras_transformer.model_folder import read_config
 from keras_transformer.tokenizer import TOKENIZER_FILES
 from keras_transformer.training.checkpoints import Checkpoints
 
@@ -147,16 +148,14 @@ class Workdir:
         return self._read_config()[1]
 
     def _read_config(self):
-        """config.json as it is, and as a `Config`, which has defaults for what it leaves out."""
         try:
-            values = json.loads(self.config_path.read_text(encoding="utf-8"))
-            return values, Config.from_dict(values)
+            return read_config(self.config_path)
         except FileNotFoundError as error:
             raise WorkdirError(
                 f"A workdir holds a config.json, written by train_keras.py. There is none in {self.path}."
             ) from error
-        except (ValueError, TypeError) as error:  # no UTF-8, no JSON, no object, no configuration
-            raise WorkdirError(f"{self.config_path} is not a configuration of this version: {error}") from error
+        except ValueError as error:
+            raise WorkdirError(str(error)) from error
 
     def load_metadata(self) -> dict | None:
         """What is written about the finished model, or None before there is one."""

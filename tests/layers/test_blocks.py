@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import ModelConfig
+from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.blocks import AddNorm, DecoderBlock, EncoderBlock
 from keras_transformer.layers.masks import causal_mask
 from tests.reference import layer_norm
@@ -123,6 +123,8 @@ def test_blocks_are_layers_of_a_functional_model(rng, x):
 def test_a_block_takes_its_configuration_as_an_object_or_as_plain_values(kind):
     config = ModelConfig(**SMALL, norm="pre", **ROW_B)
     assert kind(config).config == kind(config.to_dict()).config == config
+    with pytest.raises(ConfigError, match="Did you mean `d_model`?"):
+        kind({"dmodel": 3})
 
 
 @pytest.mark.parametrize("kind", [EncoderBlock, DecoderBlock])

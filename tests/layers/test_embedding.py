@@ -31,6 +31,12 @@ def test_sinusoids_are_the_formula_of_the_paper():
     assert np.allclose(sinusoidal_positions(np.arange(97), 26), sinusoids(97, 26), rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("d_model", [0, 5])
+def test_sinusoids_of_an_odd_width_are_refused(d_model):
+    with pytest.raises(ValueError, match=f"`d_model` must be even for sinusoids. Received: {d_model}."):
+        sinusoidal_positions(np.arange(10), d_model)
+
+
 @pytest.mark.parametrize("position", [5_003, 99_991])
 def test_sinusoids_are_exact_far_beyond_any_sentence(position):
     rates = 10000.0 ** (-np.arange(0, 26, 2) / 26)
