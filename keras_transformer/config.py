@@ -340,3 +340,15 @@ class Config(_Section):
                 '`model.tied_embeddings="all"` needs one vocabulary for both languages; use "target" or "none" for '
                 "two. Received: data.shared_vocab=False."
             )
+
+
+def differences(old, new, prefix=""):
+    """{dotted key: (old value, new value)} of two nested mappings."""
+    found = {}
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found |= differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found[prefix + key] = (a, b)
+    return found

@@ -12,21 +12,18 @@
 sacreBLEU counts, so every figure has its signature; `bootstrap.py` makes the intervals.
 """
 
-import contextlib
 import dataclasses
 import json
 import math
-import os
 import platform
-import re
 import time
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.bootstrap import Counts, count, middle
+from keras_transformer.processor import CORES, NAME
 from keras_transformer.suspicion import suspicion
 
 TOKENIZE = BLEU.TOKENIZER_DEFAULT  # 13a
@@ -297,17 +294,8 @@ def _hardware():
     import tensorflow as tf  # which the translator has loaded
 
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # that may be used
-    names = [f"{processor()}, {cores} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
+    names = [f"{NAME}, {CORES} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
     return ", ".join([*names, platform.system()])
-
-
-def processor() -> str:
-    """What the processor calls itself."""
-    with contextlib.suppress(OSError):  # Linux alone has it, and Python does not look there
-        if found := re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
-            return found[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def _examples(sources, hypotheses, references, lowercase):

@@ -25,7 +25,7 @@ from keras_transformer.decoding import (
     sampler,
 )
 from keras_transformer.fast.products_in_graph import GRAPH_FEW_ROWS
-from keras_transformer.fast_products import search_step
+from keras_transformer.model_products import search_step
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}

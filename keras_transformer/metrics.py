@@ -4,6 +4,8 @@ They take labels `y_true` (B, T) and logits `y_pred` (B, T, V). Padding and nega
 sample weights say.
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -53,3 +55,8 @@ class TokenAccuracy(_TokenMean):
 
     def values(self, y_true, y_pred):
         return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1))
+
+
+def perplexity(nll: float) -> float:
+    """exp of the mean negative log-likelihood of a token; finite for every number."""
+    return math.exp(min(nll, 700.0))  # 700: the end of float64

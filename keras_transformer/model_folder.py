@@ -30,6 +30,18 @@ class Contents(NamedTuple):
     model: Transformer
 
 
+def new_model(config: Config, tokenizers: Tokenizers, dtype: str = "float32") -> Transformer:
+    """A new model as `config` describes it. Only in training does it get `train.precision` as its `dtype`: in bfloat16
+    a translation would depend on the batch that it is made in."""
+    return Transformer(
+        tokenizers.target.vocab_size,
+        source_vocab_size=tokenizers.source.vocab_size,
+        name="transformer",
+        dtype=dtype,
+        **config.model.to_dict(),
+    )
+
+
 def load(folder: Path) -> Contents:
     """What a folder holds; refuses what is damaged or does not belong together."""
     model_path, config_path = folder / "model.keras", folder / "config.json"

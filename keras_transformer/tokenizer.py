@@ -10,7 +10,6 @@ tensorflow-text operations: its ids equal those of Python on every string.
 
 import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -24,6 +23,7 @@ import sentencepiece
 import tensorflow as tf
 
 from keras_transformer.files import replacing
+from keras_transformer.processor import CORES
 from keras_transformer.subwords import Subwords
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
@@ -127,9 +127,9 @@ class Tokenizer:
         return hashlib.sha256(self.model_bytes).hexdigest()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of every text, end of sentence included. All processor cores take part."""
+        """The ids of every text, end of sentence included. All cores of the process take part."""
         texts = list(_no_string(texts))
-        options = dict(add_eos=True, num_threads=min(os.cpu_count() or 1, 1 + len(texts) // 100))
+        options = dict(add_eos=True, num_threads=min(CORES, 1 + len(texts) // 100))
         try:
             return self._processor.encode(texts, **options)
         except TypeError:

@@ -21,9 +21,9 @@ from keras_transformer import inference, model_folder
 from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, Config, DataConfig, DecodeConfig
 from keras_transformer.decoding import length_penalty
-from keras_transformer.fast_products import keep_panels
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
+from keras_transformer.model_products import keep_panels
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers, pad
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found

@@ -12,6 +12,7 @@ from keras_transformer.config import (
     ModelConfig,
     TrainConfig,
     did_you_mean,
+    differences,
 )
 
 SECTIONS = {"model": ModelConfig, "data": DataConfig, "train": TrainConfig, "decode": DecodeConfig}
@@ -188,3 +189,7 @@ def test_the_width_of_a_head_is_its_share_of_d_model_unless_it_is_given():
     assert (ModelConfig().key_width, ModelConfig().value_width) == (64, 64)
     assert (ModelConfig(d_k=16).key_width, ModelConfig(d_k=16).value_width) == (16, 64)
     assert (ModelConfig(d_v=17).key_width, ModelConfig(d_v=17).value_width) == (64, 17)
+
+
+def test_differences_are_found_at_any_depth():
+    assert differences({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 4}}) == {"a.c": (2, 4), "d": (3, None)}

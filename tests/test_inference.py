@@ -10,8 +10,8 @@ from keras_transformer import Transformer, inference
 from keras_transformer.config import DecodeConfig
 from keras_transformer.fast import products_by_xla, products_in_graph
 from keras_transformer.fast.products_in_graph import by_graph_panels
-from keras_transformer.fast_products import keep_panels
 from keras_transformer.layers.attention import MultiHeadAttention
+from keras_transformer.model_products import keep_panels
 
 SIZES = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 2}
 VOCAB_SIZE, EOS = 31, 3

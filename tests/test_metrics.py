@@ -1,8 +1,11 @@
+import math
+
 import keras
 import numpy as np
 import pytest
 
 from keras_transformer import NegativeLogLikelihood, Perplexity, TokenAccuracy
+from keras_transformer.metrics import perplexity
 from tests import reference
 
 B, V = 3, 31
@@ -94,3 +97,7 @@ def test_serialisation_keeps_every_argument(kind):
     metric = kind(name="mine")
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
     assert type(restored) is kind and restored.get_config() == metric.get_config() and restored.name == "mine"
+
+
+def test_perplexities_read_well():
+    assert perplexity(0) == 1.0 and math.isfinite(perplexity(1e9))

@@ -6,10 +6,10 @@ from keras import ops
 
 from keras_transformer import ConfigError, SmoothedCrossEntropy, Transformer, TransformerSchedule
 from keras_transformer.fast.products import use_products
-from keras_transformer.fast_products import search_products
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies, token_weights
+from keras_transformer.model_products import search_products
 from tests.small import (
     BOS,
     EOS,

@@ -22,11 +22,10 @@ from logged import ROOT, run_logged, training_command
 from keras_transformer_cli import importing_tensorflow
 
 with importing_tensorflow():
-    from keras_transformer.config import Config, ConfigError
+    from keras_transformer.config import Config, ConfigError, differences
     from keras_transformer.files import write_json, write_text
     from keras_transformer.recipes import load_recipe
     from keras_transformer.training.journal import read_log
-    from keras_transformer.training.workdir import differences
 
 RECIPE = ROOT / "examples" / "multi30k_en_de" / "recipe.toml"
 BASE = "recipe"

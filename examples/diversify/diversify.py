@@ -28,12 +28,12 @@ from keras_transformer_cli import importing_tensorflow
 
 with importing_tensorflow():
     from keras_transformer.commands.lines import chunks, count_lines, open_output
-    from keras_transformer.config import Config
+    from keras_transformer.config import Config, differences
     from keras_transformer.data.sources import evaluation_corpus, files, read_pairs, splits
     from keras_transformer.files import sync, write_json
     from keras_transformer.progress import duration
     from keras_transformer.recipes import load_recipe
-    from keras_transformer.training.workdir import Workdir, differences
+    from keras_transformer.training.workdir import Workdir
 
 HELPER = ("train.start_from=none", "train.export=false")
 TAKEN = ("data.train", "data.valid", "data.test", "data.reverse", "data.max_pairs")  # the text is that of --set

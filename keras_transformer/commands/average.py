@@ -23,7 +23,6 @@ def run(options) -> int:
     from keras_transformer import model_folder
     from keras_transformer.tokenizer import Tokenizers
     from keras_transformer.training.checkpoints import average_weights
-    from keras_transformer.training.trainer import new_transformer
     from keras_transformer.training.variables import set_weights
     from keras_transformer.training.workdir import Workdir
 
@@ -33,7 +32,7 @@ def run(options) -> int:
         raise ValueError(f"--to must be a new or empty folder. Received: {target}.")
     _check_tokenizers(source.path, paths)
     tokenizers = Tokenizers.load(source.path)
-    model = new_transformer(config, tokenizers)
+    model = model_folder.new_model(config, tokenizers)
     set_weights(model, average_weights(paths))
     names = [path.name if path.parent == source.checkpoints else str(path) for path in paths]
     metadata = {"weights": f"average of {len(paths)}", "checkpoints": names}

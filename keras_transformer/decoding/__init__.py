@@ -13,9 +13,9 @@ Shapes, as the comments at the ends of lines write them:
 """
 
 from keras_transformer.decoding.beam import BeamSettings
+from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.sample import generate, greedy, sampler
 from keras_transformer.decoding.scoring import length_penalty
-from keras_transformer.decoding.search import beam_search
 from keras_transformer.decoding.types import (
     Choose,
     Constraints,

@@ -2,5 +2,5 @@
 
 Layers, losses and the search use these and are written as if they were not there: without them every number is the
 same but for rounding. Nothing here knows a layer beyond its kernel. Which form which layer of a model uses is decided
-in fast_products.py.
+in model_products.py.
 """

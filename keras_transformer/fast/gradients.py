@@ -24,10 +24,10 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from keras_transformer.fast.processor import AVX2_ALONE
 from keras_transformer.fast.products import Product
 from keras_transformer.fast.strides import with_gap
 from keras_transformer.fast.xla import barrier, by_xla_on_cpu, on_gpu
+from keras_transformer.processor import AVX2_ALONE
 
 
 def with_gradient(function):

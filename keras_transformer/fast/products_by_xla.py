@@ -14,9 +14,9 @@ import math
 import tensorflow as tf
 
 from keras_transformer.fast.panels import columns_together, to_panels
-from keras_transformer.fast.processor import AVX512, CORES
 from keras_transformer.fast.products import plain_product
 from keras_transformer.fast.xla import barrier
+from keras_transformer.processor import AVX512, CORES
 
 LARGE = 2**22  # numbers of a vocabulary: more than a processor's caches hold
 LARGE_DENSE = 2**20  # numbers of a dense layer's kernel: of those of 512 x 512, panels are faster for four rows

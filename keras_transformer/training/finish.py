@@ -74,10 +74,10 @@ def _or_infinity(perplexity):
 
 def _test(run):
     """Scores on the test set, or None without one; the report is written beside the model."""
-    pairs, folder = run.data.test_text, run.workdir.path
+    pairs = run.data.test_text
     if not pairs:
-        for name in ("report.html", "report.json"):  # of a test set that it had
-            (folder / name).unlink(missing_ok=True)
+        for path in (run.workdir.page_path, run.workdir.report_path):  # of a test set that it had
+            path.unlink(missing_ok=True)
         return None
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     title, translator = f"Evaluation of {run.workdir.path}", run.judge.translator
@@ -90,8 +90,8 @@ def _test(run):
         low, high = score.interval
         run.say(f"  {score.name} {score.value:.2f} (95 %: {low:.2f} to {high:.2f})  {score.signature}")
     run.say(f"  exact match {100 * found.scores.exact_match:.1f} %")
-    write_text(folder / "report.html", report.illustrated(found, translator.align, run.say))
-    write_text(folder / "report.json", found.to_json() + "\n")
+    write_text(run.workdir.page_path, report.illustrated(found, translator.align, run.say))
+    write_text(run.workdir.report_path, found.to_json() + "\n")
     return dataclasses.asdict(found.scores)
 
 
@@ -103,6 +103,6 @@ def _draw(run):
     first = f"{losses[0]:.2f} -> " if len(losses) > 1 else ""
     run.say(f"Training loss {first}{losses[-1]:.2f}  {sparkline(losses)}")
     try:
-        learning_curve(records, run.workdir.path / "learning_curve.png")
+        learning_curve(records, run.workdir.curve_path)
     except (ImportError, OSError) as error:
-        run.say(f"No learning_curve.png: {error}")
+        run.say(f"No {run.workdir.curve_path.name}: {error}")

@@ -15,6 +15,7 @@ import time
 import tensorflow as tf
 
 from keras_transformer.files import sync, write_text
+from keras_transformer.metrics import perplexity
 from keras_transformer.progress import StatusLine, duration
 from keras_transformer.screen import reason, say, warn
 
@@ -177,10 +178,6 @@ class TrainingProgress:
             f"step {step:>6}/{self.total_steps}  {100 * step // self.total_steps:>3}%  {means}{skipped}  "
             f"learning rate {figures['learning_rate']:.1e}  {speed:,.0f} target tokens/s  {left} left"
         )
-
-
-def perplexity(nll):
-    return math.exp(min(nll, 700.0))  # 700: the end of float64
 
 
 def read_log(path):

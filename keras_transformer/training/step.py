@@ -23,8 +23,8 @@ from keras_transformer.data.batches import ELEMENT_SPEC, Batch, Inputs
 from keras_transformer.fast.gradients import factored_gradients, multiplied
 from keras_transformer.fast.products import use_products
 from keras_transformer.fast.xla import by_xla_on_cpu
-from keras_transformer.fast_products import training_products
 from keras_transformer.losses import cross_entropies
+from keras_transformer.model_products import training_products
 from keras_transformer.schedule import TransformerSchedule
 from keras_transformer.training.optimizers import make_optimizer, one_update
 from keras_transformer.training.strategy import has_several_workers, num_local_replicas

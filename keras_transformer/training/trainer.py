@@ -4,19 +4,17 @@ import hashlib
 import signal
 import time
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from keras_transformer import model_folder
-from keras_transformer.config import Config, ConfigError
+from keras_transformer.config import Config, differences
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.digests import digest
 from keras_transformer.data.prepare import prepare
 from keras_transformer.gpu import add_in_order, multiply_in_float32
-from keras_transformer.model import Transformer
 from keras_transformer.progress import duration
 from keras_transformer.screen import say
 from keras_transformer.tokenizer import Tokenizers
@@ -25,9 +23,10 @@ from keras_transformer.training.callbacks import Checkpointing, Logging, Validat
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.finish import finish
 from keras_transformer.training.journal import Journal
+from keras_transformer.training.origin import load_origin
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.validation import Judge
-from keras_transformer.training.workdir import Workdir, WorkdirError, differences
+from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
 
 
@@ -68,7 +67,7 @@ class Run:
         self.plan = self._training_plan()
         self.say(self.plan.describe())
         with strategy.scope():
-            transformer = new_transformer(config, self.data.tokenizers, dtype=config.train.precision)
+            transformer = model_folder.new_model(config, self.data.tokenizers, dtype=config.train.precision)
             self.trainee = Trainee(transformer, config.train)
         self.judge = self._judge()
         self.checkpoints = Checkpoints(workdir.checkpoints, config.train.keep_checkpoints)
@@ -120,7 +119,9 @@ class Run:
         """Makes the judge of validations, with a model of its own on one device."""
         tokenizers = self.data.tokenizers
         # Without XLA: where that pays is a matter of time, and a verdict must not depend on the speed of the machine.
-        translator = Translator(new_transformer(self.config, tokenizers), tokenizers, self.config.decode, xla=False)
+        translator = Translator(
+            model_folder.new_model(self.config, tokenizers), tokenizers, self.config.decode, xla=False
+        )
         texts = evenly(self.data.valid_text, self.config.train.valid_sentences)
         plan = self._validation_plan()
         smoothing, options = self.config.train.label_smoothing, self.config.data.score_options
@@ -317,38 +318,6 @@ def evenly(items, most):
     """At most `most` of the items, spread evenly over the list, because it may be sorted by length."""
     number = min(most, len(items))
     return [items[i * len(items) // number] for i in range(number)]
-
-
-def load_origin(folder, config: Config) -> model_folder.Contents:
-    """Loads the finished run that `train.start_from` names; its model must have the sizes that `config` has."""
-    origin = model_folder.load(Path(folder))
-    found = differences(origin.model.config.to_dict(), config.model.to_dict())
-    different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
-    if origin.tokenizers.shared != config.data.shared_vocab:
-        different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
-    data = origin.config.data
-    if data.lowercase != config.data.lowercase:
-        different.append(f"data.lowercase: {data.lowercase} -> {config.data.lowercase}")
-    if not origin.tokenizers.shared and data.reverse != config.data.reverse:
-        different.append(f"data.reverse: {data.reverse} -> {config.data.reverse}")
-    if different:
-        raise ConfigError(
-            f"`train.start_from` needs a model like that of {folder}: give its recipe again, or --set options of "
-            f"{folder}/config.json. Received: {', '.join(different)}."
-        )
-    return origin
-
-
-def new_transformer(config: Config, tokenizers, dtype="float32"):
-    """A new model as `config` describes it. Only in training does it get `train.precision` as its `dtype`: in bfloat16
-    a translation would depend on the batch that it is made in."""
-    return Transformer(
-        tokenizers.target.vocab_size,
-        source_vocab_size=tokenizers.source.vocab_size,
-        name="transformer",
-        dtype=dtype,
-        **config.model.to_dict(),
-    )
 
 
 def train(config: Config, workdir, *, check=None, deliver=None) -> Result:

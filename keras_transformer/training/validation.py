@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_transformer.data.digests import digest
 from keras_transformer.evaluation import bleu
 from keras_transformer.losses import cross_entropies
-from keras_transformer.training.journal import perplexity
+from keras_transformer.metrics import perplexity
 from keras_transformer.training.variables import set_weights
 
 

@@ -20,7 +20,7 @@ import fcntl
 import json
 from pathlib import Path
 
-from keras_transformer.config import Config, DecodeConfig
+from keras_transformer.config import Config, DecodeConfig, differences
 from keras_transformer.data.prepare import DATA_FILES
 from keras_transformer.files import write_json
 from keras_transformer.model_folder import read_config
@@ -58,6 +58,8 @@ class Workdir:
         self.log_path = self.path / "log.jsonl"
         self.model_path = self.path / "model.keras"
         self.metadata_path = self.path / "model.json"
+        self.curve_path = self.path / "learning_curve.png"
+        self.page_path, self.report_path = self.path / "report.html", self.path / "report.json"
         self._lock = None
 
     def lock(self):
@@ -119,9 +121,9 @@ class Workdir:
         if self.config_path.exists():
             self.load_config()
             return
-        names = "model.keras", *TOKENIZER_FILES, "log.jsonl", "learning_curve.png"
-        names += "model.json", "report.html", "report.json", *DATA_FILES
-        if others := [name for name in names if (self.path / name).exists()]:
+        paths = [self.model_path, self.log_path, self.curve_path, self.metadata_path, self.page_path, self.report_path]
+        paths += [self.path / name for name in (*TOKENIZER_FILES, *DATA_FILES)]
+        if others := [path.relative_to(self.path) for path in paths if path.exists()]:
             raise WorkdirError(
                 f"A run begins in a folder without files that it would write. {self.path} holds {others[0]}, but no "
                 "config.json of a run; give another --workdir."
@@ -170,15 +172,3 @@ class Workdir:
                 f"{self.metadata_path} says nothing about a model: {error} Without the file, training writes it again."
             ) from error
         return metadata
-
-
-def differences(old, new, prefix=""):
-    """{dotted key: (old value, new value)} of two nested mappings."""
-    found = {}
-    for key in sorted(old.keys() | new.keys()):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found |= differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found[prefix + key] = (a, b)
-    return found

@@ -23,11 +23,11 @@ from keras_transformer.fast.gradients import (
     value_product,
 )
 from keras_transformer.fast.products import use_products
-from keras_transformer.fast_products import training_products
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.dense import Dense, LayerNormalization
 from keras_transformer.layers.embedding import TokenEmbedding
 from keras_transformer.losses import cross_entropies
+from keras_transformer.model_products import training_products
 
 pytestmark = pytest.mark.cpu
 

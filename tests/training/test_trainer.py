@@ -19,9 +19,10 @@ from keras_transformer import ConfigError, Transformer, load_recipe, model_folde
 from keras_transformer.data.sources import DataError
 from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays, write_arrays
 from keras_transformer.training.journal import read_log
+from keras_transformer.training.origin import load_origin
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.strategy import make_strategy
-from keras_transformer.training.trainer import Run, evenly, load_origin, train
+from keras_transformer.training.trainer import Run, evenly, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
@@ -284,20 +285,6 @@ def test_a_run_can_begin_with_the_weights_of_another_one(tmp_path):
     shutil.rmtree(first)
     longer = config.replace(train=dict(steps=3))
     assert train(longer, second).step == 3  # it is not needed any more
-
-
-def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
-    config = Workdir(finished_run).load_config().replace(train=dict(start_from=str(finished_run)))
-    other = config.replace(model=dict(d_ff=48, dropout=0.0, tied_embeddings="target"), data=dict(shared_vocab=False))
-    with pytest.raises(
-        ConfigError, match="config.json. Received: model.d_ff: 32 -> 48, model.tied.* data.shared_vocab: True -> False"
-    ):
-        load_origin(finished_run, other)
-    folded = config.replace(data=dict(lowercase=True))
-    with pytest.raises(ConfigError, match="data.lowercase: False -> True"):
-        load_origin(finished_run, folded)
-    with pytest.raises(FileNotFoundError, match="There is none in nowhere"):
-        load_origin("nowhere", config)
 
 
 def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from keras_transformer import Config
-from keras_transformer.training.workdir import Workdir, WorkdirError, differences
+from keras_transformer.training.workdir import Workdir, WorkdirError
 
 
 def test_a_second_process_is_refused(tmp_path):
@@ -144,7 +144,3 @@ def test_a_broken_description_of_the_model_names_its_file(tmp_path, content):
 def test_a_folder_that_is_no_workdir_says_so(tmp_path):
     with pytest.raises(WorkdirError, match="config.json"):
         Workdir(tmp_path).load_config()
-
-
-def test_differences_are_found_at_any_depth():
-    assert differences({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 4}}) == {"a.c": (2, 4), "d": (3, None)}

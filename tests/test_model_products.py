@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import fast_products
+from keras_transformer import model_products
 from keras_transformer.fast import products_by_xla, products_in_graph, strides
-from keras_transformer.fast_products import keep_panels, search_products, search_step, training_products
 from keras_transformer.layers.cache import FewRowsKVCache
+from keras_transformer.model_products import keep_panels, search_products, search_step, training_products
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 
 
@@ -63,7 +63,7 @@ def test_a_gpu_multiplies_by_whole_kernels(monkeypatch):
     model = small_model(d_ff=131)
     logits = {False: [], True: []}
     for on_gpu, found in logits.items():
-        monkeypatch.setattr(fast_products, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(model_products, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
         cache = model.start_cache(*model.encode(sentences((S,), S)), max_length=T, beam_width=W, loop="xla")
         step = tf.function(search_step(model, "xla"), jit_compile=True, autograph=False)
         for index in range(3):  # at the first step every query sees one key alone
@@ -88,7 +88,7 @@ def test_a_graph_cuts_only_what_is_large(monkeypatch, d_ff, large):
     ]
     expected = {"networks": kernels, "vocabulary": [model.output_embedding.kernel]}[large]
     monkeypatch.setattr(products_in_graph, "GRAPH_LARGE", math.prod(expected[0].shape))
-    monkeypatch.setattr(fast_products, "graph_panel_product", lambda kernel, **_: cut.append(tuple(kernel.shape)))
+    monkeypatch.setattr(model_products, "graph_panel_product", lambda kernel, **_: cut.append(tuple(kernel.shape)))
     search_products(model, "graph", few=True)
     assert sorted(cut) == sorted(tuple(kernel.shape) for kernel in expected)
 

@@ -1,0 +1,26 @@
+"""The finished run, or the saved translator, with whose weights a run begins: `train.start_from`."""
+
+from pathlib import Path
+
+from keras_transformer import model_folder
+from keras_transformer.config import Config, ConfigError, differences
+
+
+def load_origin(folder, config: Config) -> model_folder.Contents:
+    """What `folder` holds; refused where its model and that of `config` have other shapes, or read other text."""
+    origin = model_folder.load(Path(folder))
+    found = differences(origin.model.config.to_dict(), config.model.to_dict())
+    different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
+    if origin.tokenizers.shared != config.data.shared_vocab:
+        different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
+    data = origin.config.data
+    if data.lowercase != config.data.lowercase:
+        different.append(f"data.lowercase: {data.lowercase} -> {config.data.lowercase}")
+    if not origin.tokenizers.shared and data.reverse != config.data.reverse:
+        different.append(f"data.reverse: {data.reverse} -> {config.data.reverse}")
+    if different:
+        raise ConfigError(
+            f"`train.start_from` needs a model like that of {folder}: give its recipe again, or --set options of "
+            f"{folder}/config.json. Received: {', '.join(different)}."
+        )
+    return origin

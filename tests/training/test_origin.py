@@ -1,0 +1,19 @@
+import pytest
+
+from keras_transformer.config import ConfigError
+from keras_transformer.training.origin import load_origin
+from keras_transformer.training.workdir import Workdir
+
+
+def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
+    config = Workdir(finished_run).load_config().replace(train=dict(start_from=str(finished_run)))
+    other = config.replace(model=dict(d_ff=48, dropout=0.0, tied_embeddings="target"), data=dict(shared_vocab=False))
+    with pytest.raises(
+        ConfigError, match="config.json. Received: model.d_ff: 32 -> 48, model.tied.* data.shared_vocab: True -> False"
+    ):
+        load_origin(finished_run, other)
+    folded = config.replace(data=dict(lowercase=True))
+    with pytest.raises(ConfigError, match="data.lowercase: False -> True"):
+        load_origin(finished_run, folded)
+    with pytest.raises(FileNotFoundError, match="There is none in nowhere"):
+        load_origin("nowhere", config)
