@@ -18,6 +18,13 @@ def training_command(folder, settings, recipe=None) -> list:
     return [sys.executable, ROOT / "train_keras.py", *(("--recipe", recipe) if recipe else ()), *words]
 
 
+def evaluation_command(folder, source, reference, output, json, other=None) -> list:
+    """keras_transformer evaluate with the model in FOLDER, in comparison with another output where there is one."""
+    command = [sys.executable, "-m", "keras_transformer", "evaluate", "--workdir", folder]
+    command += ["--source", source, "--reference", reference, "--output", output, "--json", json]
+    return [*command, "--other", other] if other else command
+
+
 def run_logged(command, folder):
     """Runs a command, what it says at the end of FOLDER.log. Ends with its exit code where it does not succeed."""
     run_together([(command, folder)])

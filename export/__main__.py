@@ -48,7 +48,7 @@ def main(arguments=None) -> int:
 
         silence(sys.stdout)
         return 141
-    except (ExportError, OSError, ValueError, MemoryError) as error:
+    except (ExportError, ImportError, OSError, ValueError, MemoryError) as error:
         from keras_transformer.config import ConfigError
 
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py lies
 
-from logged import ROOT, run_logged, training_command
+from logged import ROOT, evaluation_command, run_logged, training_command
 
 from keras_transformer_cli import importing_tensorflow
 
@@ -92,7 +92,7 @@ def result(name, seed, settings, workdir) -> dict:
     if not done.exists():
         run_logged(training_command(folder, changes, RECIPE), folder)
         for split in SPLITS:
-            run_logged(evaluation_command(split, folder, base), folder)
+            run_logged(evaluation(split, folder, base), folder)
         found = {split: scores(folder / f"{split}.json") for split in SPLITS}
         write_json(done, {"config": config, **found, **about(folder)})
     found = json.loads(done.read_text(encoding="utf-8"))
@@ -101,12 +101,10 @@ def result(name, seed, settings, workdir) -> dict:
     return found
 
 
-def evaluation_command(split, folder, base) -> list:
-    source, reference = getattr(load_recipe(RECIPE).data, split)
-    command = [sys.executable, "-m", "keras_transformer", "evaluate", "--workdir", folder]
-    command += ["--source", source, "--reference", reference]
-    command += ["--output", folder / f"{split}.txt", "--json", folder / f"{split}.json"]
-    return [*command, "--other", base / f"{split}.txt"] if base else command
+def evaluation(split, folder, base) -> list:
+    """The command that translates and scores a split, in comparison with the recipe's run where that is another one."""
+    texts, output = getattr(load_recipe(RECIPE).data, split), folder / f"{split}.txt"
+    return evaluation_command(folder, *texts, output, output.with_suffix(".json"), base and base / output.name)
 
 
 def scores(path) -> dict:

@@ -18,7 +18,7 @@ from paper import ROWS, scaled
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py lies
 
-from logged import run_logged, training_command
+from logged import evaluation_command, run_logged, training_command
 
 TOKENS_PER_BATCH = 2048  # positions a side: many small steps learn most in a short time
 
@@ -30,7 +30,7 @@ def train(name, plan, workdir):
         if not (folder / "data" / split).exists():
             shutil.copytree(base / "data" / split, folder / "data" / split)
     run_logged(training_command(folder, settings_of(name, plan)), folder)
-    run_logged(evaluation_command(name, plan, workdir), folder)
+    run_logged(evaluation(name, plan, workdir), folder)
     os.replace(folder / "dev.json.partial", folder / "dev.json")
 
 
@@ -62,13 +62,10 @@ def settings_of(name, plan) -> list:
     return [*(f"{key}={value}" for key, value in settings.items()), *plan["set"]]
 
 
-def evaluation_command(name, plan, workdir) -> list:
-    """Translates the validation set and scores it, from the second row on in comparison with base."""
-    source, reference = files(plan, "valid")
-    command = [sys.executable, "-m", "keras_transformer", "evaluate", "--workdir", workdir / name]
-    command += ["--source", source, "--reference", reference]
-    command += ["--output", workdir / name / "dev.txt", "--json", workdir / name / "dev.json.partial"]
-    return command if name == "base" else [*command, "--other", workdir / "base" / "dev.txt"]
+def evaluation(name, plan, workdir) -> list:
+    """The command that translates and scores the validation set, from the second row on in comparison with base."""
+    folder, other = workdir / name, None if name == "base" else workdir / "base" / "dev.txt"
+    return evaluation_command(folder, *files(plan, "valid"), folder / "dev.txt", folder / "dev.json.partial", other)
 
 
 def files(plan, split) -> list[str]:

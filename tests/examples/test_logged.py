@@ -31,6 +31,25 @@ def test_a_training_has_its_recipe_its_folder_and_its_settings(tmp_path):
     assert words[1].is_file() and "--recipe" not in logged.training_command(tmp_path / "run", [])
 
 
+def test_an_evaluation_compares_where_there_is_something_to_compare_with(tmp_path):
+    alone = logged.evaluation_command(tmp_path, "a.en", "a.de", "a.txt", "a.json")
+    options = [
+        "--workdir",
+        tmp_path,
+        "--source",
+        "a.en",
+        "--reference",
+        "a.de",
+        "--output",
+        "a.txt",
+        "--json",
+        "a.json",
+    ]
+    assert alone[1:] == ["-m", "keras_transformer", "evaluate", *options]
+    compared = logged.evaluation_command(tmp_path, "a.en", "a.de", "a.txt", "a.json", "other.txt")
+    assert compared == [*alone, "--other", "other.txt"]
+
+
 @WITH_CORES
 @pytest.mark.parametrize(
     ("cores", "number", "expected"),

@@ -47,6 +47,15 @@ def test_an_output_that_cannot_be_written_is_no_traceback(monkeypatch, tmp_path,
     assert capsys.readouterr().err.startswith(message)
 
 
+def test_a_package_that_cannot_be_imported_is_no_traceback(monkeypatch, tmp_path, capsys):
+    def export(*_, **__):
+        raise ImportError("libtensorflow_text.so: undefined symbol")
+
+    monkeypatch.setattr("export.__main__.export_saved_model", export)
+    assert main(["--workdir", "x", "--to", str(tmp_path / "demo")]) == 1
+    assert capsys.readouterr().err == "error: libtensorflow_text.so: undefined symbol\n"
+
+
 def test_a_version_is_not_the_folder_of_versions(finished_run, tmp_path, capsys):
     version = tmp_path / "demo" / "1"
     version.mkdir(parents=True)
