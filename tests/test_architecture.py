@@ -35,7 +35,7 @@ ALLOWED = {
     "decoding": ["fast.xla"],
     "data": ["tokenizer", "config", "files", "progress"],
     "inference": ["tokenizer", "decoding", "model_products", "fast.products_in_graph"],
-    "compilation": [],
+    "compilation": ["processor", "fast.xla"],
     "model_folder": ["model", "tokenizer", "config", "files"],
     "translator": [
         "inference",

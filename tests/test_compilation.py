@@ -1,6 +1,7 @@
 """XLA where it pays."""
 
 import itertools
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -116,3 +117,56 @@ def test_a_shape_that_comes_seldom_is_never_compiled(monkeypatch):
     function = WhereItPays(lambda ids, compiled: ids + 1)
     take(0.001, monkeypatch)
     assert compiled_after(function, (3, 7), most=50) is None
+
+
+# --- halves
+
+
+@pytest.fixture
+def halved(monkeypatch):
+    monkeypatch.setattr(compilation, "HALVED", 16)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 16, 17, 31, 32])
+def test_halves_make_the_results_of_the_whole(halved, rng, rows):
+    function = WhereItPays(
+        lambda ids, compiled: Found(tf.reduce_sum(ids, axis=1), {"a": (ids, ids[:, None] * 2)}), True
+    )
+    ids = rng.integers(1, 9, (rows, 13)).astype(np.int32)
+    for _ in range(2):  # compiling and compiled
+        found = function(ids)
+        np.testing.assert_array_equal(found.sums, ids.sum(axis=1))
+        np.testing.assert_array_equal(found.more["a"][0][:, :13], ids)
+        np.testing.assert_array_equal(found.more["a"][1][:, 0, :13], ids * 2)
+    whole, _ = padded_shape(rows, 13)
+    assert function._compiled_shapes == {(whole // 2 if whole >= 16 else whole, 16)}
+
+
+def test_halves_run_at_the_same_time_once_their_shape_is_compiled(halved, monkeypatch):
+    function, ids = WhereItPays(lambda ids, compiled: ids + 1, True), np.ones((20, 8), np.int32)
+    function(ids)
+    run, both = function._run, threading.Barrier(2, timeout=60)
+    monkeypatch.setattr(function, "_run", lambda *arguments: (both.wait(), run(*arguments))[1])
+    assert (function(ids) == 2).all()
+
+
+@pytest.mark.parametrize("otherwise", [{"HALVED": None}, {"HALVED": 16, "on_gpu": lambda: True}])
+def test_a_batch_stays_whole_where_halves_were_not_measured(monkeypatch, otherwise):
+    for name, value in otherwise.items():
+        monkeypatch.setattr(compilation, name, value)
+    function = WhereItPays(lambda ids, compiled: ids + 1, True)
+    assert (function(np.ones((20, 8), np.int32)) == 2).all() and function._compiled_shapes == {(32, 8)}
+
+
+def test_an_error_of_a_half_is_that_of_the_call(halved, monkeypatch):
+    function = WhereItPays(lambda ids, compiled: ids + 1, True)
+    function(np.ones((16, 8), np.int32))
+
+    def fail(ids, *shape):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("no more")
+        return ids
+
+    monkeypatch.setattr(function, "_run", fail)
+    with pytest.raises(MemoryError, match="no more"):
+        function(np.ones((16, 8), np.int32))
