@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from export.options import add_decode, folder_path
+from export.options import add_decode, folder_path, positive_integer
 from export.saved_model import ExportError, export_saved_model
 from export.serving_files import MODELS, is_served
 from export.versions import name_of, versions
@@ -20,9 +20,13 @@ def main(arguments=None) -> int:
     parser.add_argument("--workdir", type=folder_path, required=True, help="of a finished run")
     parser.add_argument("--to", type=folder_path, required=True, help="the directory of the served model's versions")
     parser.add_argument(
-        "--version", type=int, help="an integer (default: one more than the newest); a server has the two newest"
+        "--version",
+        type=positive_integer,
+        help="an integer (default: one more than the newest); a server has the two newest",
     )
-    parser.add_argument("--max-input-bytes", type=int, metavar="N", help="limit for a sentence; the rest is cut off")
+    parser.add_argument(
+        "--max-input-bytes", type=positive_integer, metavar="N", help="limit for a sentence; the rest is cut off"
+    )
     parser.add_argument("--xla", action="store_true", help="add the signature translate_xla, compiled by XLA")
     add_decode(parser)
     options = parser.parse_args(arguments)

@@ -1,6 +1,7 @@
 """Options that several command lines have, and types of such options."""
 
 import argparse
+import math
 import os
 
 MOST_SECONDS = 10_000_000  # four months
@@ -22,6 +23,24 @@ def positive_seconds(text: str) -> float:
     if not 0 < seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"must be a positive number, at most {MOST_SECONDS:,}. Received: {text!r}")
     return seconds
+
+
+def non_negative_number(text: str) -> float:
+    """Reads a number, 0 or more."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and finite. Received: {text!r}")
+    return found
+
+
+def port(text: str) -> int:
+    """Reads the number of a port; 0 is any that is free."""
+    if not text.isascii() or not text.isdecimal() or int(text) >= 2**16:
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to {2**16 - 1}. Received: {text!r}")
+    return int(text)
 
 
 def file_path(text: str) -> str:

@@ -48,6 +48,13 @@ def model_name(to: Path) -> str:
 
 def check(to: Path):
     """Raises an error if `write(to)` would fail: better before an export than after it."""
+    if file := next((path for path in (to, *to.parents) if path.exists() and not path.is_dir()), None):
+        raise ValueError(f"Versions are exported to a folder. Received: {to}, where {file} is a file.")
+    if (to / "checkpoints").is_dir() or (to / "model.keras").exists():
+        raise ValueError(
+            f"Versions are exported to a folder of their own, which a server gets as a whole. Received that of a run "
+            f"or a model: {to}. Take {to / 'export'}, for example."
+        )
     if (to / "saved_model.pb").exists():
         raise ValueError(f"Versions are exported to their folder. Received one of them: {to}")
     path, name = to / "serving" / MODELS, model_name(to)

@@ -24,7 +24,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0, accumulation=1, steps=None, cooldown_steps=0):
-        positive = {"d_model": d_model, "warmup_steps": warmup_steps, "accumulation": accumulation}
+        positive = {"d_model": d_model, "warmup_steps": warmup_steps, "scale": scale, "accumulation": accumulation}
         if wrong := [f"{name}={value}" for name, value in positive.items() if value <= 0]:
             raise ValueError(f"`{'`, `'.join(positive)}` must be positive. Received: {', '.join(wrong)}.")
         if cooldown_steps and (steps is None or not 0 < cooldown_steps <= steps):

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_transformer import inference, model_folder
 from keras_transformer.compilation import WhereItPays, padded_shape
-from keras_transformer.config import MAX_BEAMS, Config, DataConfig, DecodeConfig
+from keras_transformer.config import MAX_BEAMS, Config, DataConfig, DecodeConfig, plain_number
 from keras_transformer.decoding import length_penalty
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
@@ -233,6 +233,7 @@ class Translator:
 
     def searching(self, num_hypotheses: int = 1) -> WhereItPays:
         """The beam search as a function, ids (B, S) -> Hypotheses, without any text."""
+        num_hypotheses = plain_number(num_hypotheses)
         if type(num_hypotheses) is not int or not 1 <= num_hypotheses <= MAX_BEAMS:
             raise ValueError(
                 f"`num_hypotheses` must be an integer from 1 to {MAX_BEAMS}. Received: {num_hypotheses!r}."
@@ -332,9 +333,12 @@ def _shortened(text):
 def _texts(texts, or_pieces=False):
     """The texts as a list, some of them, with `or_pieces`, as lists of pieces. A single string is refused."""
 
-    listed = None if isinstance(texts, str | bytes) else list(texts)
+    try:
+        listed = None if isinstance(texts, str | bytes) else list(texts)
+    except TypeError:  # a single tensor or array
+        listed = None
     if listed is None or not all(isinstance(text, str) or (or_pieces and _are_pieces(text)) for text in listed):
-        raise TypeError(f"Expected strings in a list. Received: {texts!r:.80}")
+        raise TypeError(f"Expected strings in a list, each a str, not bytes or a tensor. Received: {texts!r:.80}")
     return listed
 
 
@@ -345,7 +349,7 @@ def _one_a_text(name, values, texts):
 
 
 def _are_pieces(value):
-    return isinstance(value, list) and all(isinstance(piece, str) for piece in value)
+    return isinstance(value, list | tuple) and all(isinstance(piece, str) for piece in value)
 
 
 def _integers(values):

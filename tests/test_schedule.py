@@ -65,7 +65,9 @@ def test_a_cooldown_longer_than_the_training_is_refused(steps, cooldown_steps):
         TransformerSchedule(26, steps=steps, cooldown_steps=cooldown_steps)
 
 
-@pytest.mark.parametrize("wrong", [dict(d_model=0), dict(warmup_steps=0), dict(warmup_steps=-3), dict(accumulation=0)])
+@pytest.mark.parametrize(
+    "wrong", [dict(d_model=0), dict(warmup_steps=0), dict(warmup_steps=-3), dict(accumulation=0), dict(scale=-1.0)]
+)
 def test_what_gives_no_rate_is_refused(wrong):
     [(name, value)] = wrong.items()
     with pytest.raises(ValueError, match=f"must be positive. Received: {name}={value}."):

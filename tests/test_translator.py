@@ -390,11 +390,17 @@ def test_pieces_that_no_translation_has_are_refused(translator, pieces):
         translator.score(["Anna sleeps."], [pieces])
 
 
-@pytest.mark.parametrize("texts", ["one string", b"bytes", [1, 2], [None], ["a", b"b"]])
+@pytest.mark.parametrize("texts", ["one string", b"bytes", [1, 2], [None], ["a", b"b"], np.array("one")])
 def test_what_is_no_list_of_strings_is_refused(translator, texts):
     for ask in (translator.translate, lambda texts: translator.score(texts, texts)):
-        with pytest.raises(TypeError, match="Expected strings in a list"):
+        with pytest.raises(TypeError, match="Expected strings in a list, each a str, not bytes or a tensor. Received:"):
             ask(texts)
+
+
+def test_pieces_and_numbers_may_come_in_other_types(translator):
+    [[best]] = translator.translate_nbest(["Anna sleeps."], np.int64(1))
+    [scored] = translator.score(["Anna sleeps."], [tuple(best.pieces)])
+    assert scored.pieces == best.pieces
 
 
 def test_any_iterable_of_strings_will_do(translator):
@@ -491,7 +497,7 @@ def test_the_scores_of_the_best_are_reproduced_by_their_pieces(ambiguous, transl
             assert [again.score for again in scored] == pytest.approx([best.score for best in found], abs=1e-4)
 
 
-@pytest.mark.parametrize("targets", [[["a", 3]], [("a", "b")], "a"])
+@pytest.mark.parametrize("targets", [[["a", 3]], [{"a", "b"}], "a"])
 def test_targets_are_texts_or_lists_of_pieces(translator, targets):
     with pytest.raises(TypeError, match="strings"):
         translator.score(["a"], targets)

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from export.options import folder_path, positive_seconds
+from export.options import folder_path, port, positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
 from keras_transformer_cli import interruption_ends, open_streams, use_tensorflow, without_notes
@@ -59,7 +59,7 @@ def _parser():
     parser.add_argument("--model", type=folder_path, required=True, metavar="FOLDER", help="the folder of the versions")
     parser.add_argument("--name", type=_name, help="of the model in paths; default: the folder's")
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen at (%(default)s)")
-    parser.add_argument("--port", type=int, default=8501, help="0: any free port (%(default)s)")
+    parser.add_argument("--port", type=port, default=8501, help="0: any free port (%(default)s)")
     parser.add_argument(
         "--timeout",
         type=positive_seconds,

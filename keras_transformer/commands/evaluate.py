@@ -19,7 +19,7 @@ def add_arguments(parser):
     add_workdir(parser, default=None)
     add_file(parser, "--source", "sentences to translate, a line each")
     add_file(parser, "--reference", "their translations, a line each")
-    add_file(parser, "--hypotheses", "score these lines instead of translating --source")
+    add_file(parser, "--hypotheses", "score these lines, translations of --source that were made before")
     add_file(parser, "--other", "another system's lines, for a paired bootstrap test")
     parser.add_argument("--lowercase", action="store_true", help="score without case")
     parser.add_argument(

@@ -5,7 +5,7 @@ import contextlib
 import json
 import sys
 
-from export.options import add_decode, positive_integer
+from export.options import add_decode, non_negative_number, positive_integer
 from keras_transformer.commands.lines import (
     BUFFER_LINES,
     at_terminal,
@@ -36,7 +36,7 @@ def add_arguments(parser):
     kind.add_argument("--nbest", metavar="N", type=_nbest, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
     add_file(kind, "--prefixes", "how each translation begins, a line each; empty: as it likes")
-    parser.add_argument("--temperature", metavar="T", type=float, help="of --sample; 1 without it")
+    parser.add_argument("--temperature", metavar="T", type=non_negative_number, help="of --sample; 1 without it")
     add_decode(parser)
     add_buffer_lines(parser, "translated")
 
@@ -76,16 +76,11 @@ def run(options) -> int:
 
 
 def answering(translator, options):
-    """The function that gives the output line of every input line, and prefix; `first` is the number of the first.
-
-    Options that the translator refuses are an error here, before an output is touched.
-    """
+    """The function that gives the output line of every input line, and prefix; `first` is the number of the first."""
     if options.nbest:
-        translator.searching(options.nbest)
         return lambda first, lines: map(_as_json, translator.translate_nbest(lines, options.nbest))
     if options.sample is not None:
         temperature = 1.0 if options.temperature is None else options.temperature
-        translator.sample([], options.sample, temperature)
 
         def draw(first, lines):
             # A digest: of SEED + number, line 1 with SEED 2 would draw what line 2 draws with SEED 1.

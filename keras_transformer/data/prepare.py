@@ -91,12 +91,16 @@ class _Preparation:
         data, built_in = self.data, sources.splits(self.data.train)
         text = [fingerprint(data.train, "train", self.hashes), data.reverse, data.max_pairs, self._options(CLEANING)]
         text += ["lowercase"] if data.lowercase else []
+        test = sources.evaluation_corpus(data)
+        test_text = None if test is None else self._small(test, "test", data.reverse)
         if data.valid is not None or "valid" in built_in:
             self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse
+            valid_text = self._small(valid, "valid", reverse)
         else:
             self.held_out, valid = self._hold_out(digest([text, data.valid_pairs, HELD_OUT_FORMAT]))
             reverse = False
+            valid_text = self._small(valid, "valid", reverse)
             text.append(sorted(self.held_out))
         made_of = model_hashes(self.given) if self.given else self._options(TOKENIZER)
         tokenizers = self._tokenizers(digest([text, made_of]))
@@ -108,12 +112,13 @@ class _Preparation:
             tokenizers,
             DataConfig(max_length=data.max_length),
         )
-        valid_text = list(read_pairs(valid, "valid", reverse=reverse))
-        test = sources.evaluation_corpus(data)
-        for path in sources.files(test) if test is not None else []:
-            self.hashes.hash(path)  # refuses a pipe, which a run that goes on would wait for
-        test_text = None if test is None else list(read_pairs(test, "test", reverse=data.reverse))
         return Prepared(tokenizers, train_corpus, valid_corpus, valid_text, test_text)
+
+    def _small(self, corpus, split, reverse) -> list[Pair]:
+        """The pairs of a small set. It is read before the training text is: its mistakes need not wait for that."""
+        for path in sources.files(corpus):
+            self.hashes.hash(path)  # refuses a pipe, which a run that goes on would wait for
+        return list(read_pairs(corpus, split, reverse=reverse))
 
     def _options(self, names) -> dict:
         return {name: getattr(self.data, name) for name in names}

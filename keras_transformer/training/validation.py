@@ -9,6 +9,7 @@ from keras_transformer.data.digests import digest
 from keras_transformer.evaluation import bleu
 from keras_transformer.losses import cross_entropies
 from keras_transformer.metrics import perplexity
+from keras_transformer.report.words import shown
 from keras_transformer.training.variables import set_weights
 
 
@@ -33,7 +34,8 @@ class Verdict(NamedTuple):
         if self.bleu is not None:
             lines[0] += f", BLEU {self.bleu:.2f}"
         for sample in self.samples:
-            lines += [f"    {sample.source}", f"      -> {sample.translation}", f"      == {sample.reference}"]
+            source, reference, translation = map(shown, sample)
+            lines += [f"    {source}", f"      -> {translation}", f"      == {reference}"]
         return "\n".join(lines)
 
 

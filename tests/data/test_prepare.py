@@ -165,6 +165,13 @@ class TestTokenizers:
         assert draw(iter([("a", "b")]), 5) == ([("a", "b")], 1)
         assert draw(iter([]), 5) == ([], 0)
 
+    @pytest.mark.parametrize("name", ["valid", "test"])
+    def test_a_mistake_in_a_small_set_does_not_wait_for_the_training_text(self, run, config, files, write, work, name):
+        for wrong in ("nowhere.de", write("short.de", ["one line"])):
+            with pytest.raises(DataError, match="nowhere|short"):
+                run(config.replace(**{name: (files[0], wrong)}))
+        assert work == []
+
 
 class TestAgain:
     def test_the_second_time_nothing_is_made(self, run, config, work):

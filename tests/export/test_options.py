@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from export.client.__main__ import main as ask
-from export.options import file_path, folder_path, positive_seconds
+from export.options import file_path, folder_path, port, positive_seconds
 from export.serve.__main__ import main as serve
 
 
@@ -25,3 +25,10 @@ def test_other_seconds_are_refused_by_the_client_and_the_server(seconds, tmp_pat
         with pytest.raises(SystemExit):
             command(["--model", "m", "--timeout", seconds])
         assert f"must be a positive number, at most 10,000,000. Received: '{seconds}'" in capsys.readouterr().err
+
+
+def test_a_port_is_a_number_of_sixteen_bits():
+    assert [port(text) for text in ("0", "8501", "65535")] == [0, 8501, 65535]
+    for text in ("65536", "-1", "http", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 65535. Received: '{text}'"):
+            port(text)

@@ -165,6 +165,21 @@ def test_a_damaged_models_config_is_refused_before_the_export(tmp_path):
         serving_files.check(tmp_path / "demo")
 
 
+@pytest.mark.parametrize("to", ["file", "file/export"])
+def test_a_file_is_no_folder_of_versions(tmp_path, to):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=f"Received: .*{to}, where .*file is a file"):
+        serving_files.check(tmp_path / to)
+
+
+@pytest.mark.parametrize("held", ["checkpoints", "model.keras"])
+def test_the_folder_of_a_run_is_not_that_of_its_versions(tmp_path, held):
+    (tmp_path / "run" / held).mkdir(parents=True)
+    with pytest.raises(ValueError, match="Received that of a run or a model: .*Take .*run/export, for example"):
+        serving_files.check(tmp_path / "run")
+    serving_files.check(tmp_path / "run" / "export")
+
+
 def test_a_renamed_folder_is_refused_before_the_export_adds_a_second_model(tmp_path):
     export(tmp_path / "demo", 1)
     serving_files.check(tmp_path / "demo")

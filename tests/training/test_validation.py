@@ -9,7 +9,7 @@ import pytest
 from keras_transformer import DecodeConfig, TrainConfig, Transformer
 from keras_transformer.losses import cross_entropies
 from keras_transformer.training.step import Trainee
-from keras_transformer.training.validation import Judge
+from keras_transformer.training.validation import Judge, Sample
 from tests.training.batches import dataset, random_batches
 
 
@@ -63,6 +63,7 @@ def test_bleu_and_samples_are_of_the_texts(judge):
     assert 50 < verdict.bleu < 100
     assert [sample.translation for sample in verdict.samples] == ["wrong", "THE SMALL LINE NUMBER 1"]
     assert "the small line number 1" in verdict.describe()
+    assert "-> \\u001b[2J" in verdict._replace(samples=(Sample("", "", "\x1b[2J"),)).describe()  # clears no screen
 
 
 def test_what_it_judges_on_has_a_name_of_its_own(judge):
