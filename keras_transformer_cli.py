@@ -32,7 +32,10 @@ def importing_tensorflow():
 
 def is_starting(package: str) -> bool:
     """Whether this process is `python -m PACKAGE` and has not come to its __main__ yet."""
-    return sys.argv[:1] == ["-m"] and package in sys.orig_argv
+    if sys.argv[:1] != ["-m"]:
+        return False
+    word = sys.orig_argv[-len(sys.argv)]  # the last before the arguments: the package, or -mPACKAGE
+    return word == package or (word.startswith("-") and word.endswith(f"m{package}"))
 
 
 def use_tensorflow():

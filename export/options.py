@@ -5,6 +5,7 @@ import math
 import os
 
 MOST_SECONDS = 10_000_000  # four months
+MOST_FLOAT = 3.4e38  # of float32
 
 
 def positive_integer(text: str) -> int:
@@ -26,12 +27,12 @@ def positive_seconds(text: str) -> float:
 
 
 def non_negative_number(text: str) -> float:
-    """Reads a number, 0 or more."""
+    """Reads a number of float32, 0 or more."""
     try:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 0 <= found < math.inf:
+    if not 0 <= found <= MOST_FLOAT:
         raise argparse.ArgumentTypeError(f"must be at least 0 and finite. Received: {text!r}")
     return found
 

@@ -48,8 +48,8 @@ def model_name(to: Path) -> str:
 
 def check(to: Path):
     """Raises an error if `write(to)` would fail: better before an export than after it."""
-    if file := next((path for path in (to, *to.parents) if path.exists() and not path.is_dir()), None):
-        raise ValueError(f"Versions are exported to a folder. Received: {to}, where {file} is a file.")
+    if file := next((path for path in (to, *to.parents) if os.path.lexists(path) and not path.is_dir()), None):
+        raise ValueError(f"Versions are exported to a folder. Received: {to}, where {file} is no folder.")
     if (to / "checkpoints").is_dir() or (to / "model.keras").exists():
         raise ValueError(
             f"Versions are exported to a folder of their own, which a server gets as a whole. Received that of a run "

@@ -12,6 +12,7 @@ A program divides its products among all cores and makes the small operations be
 through it as two halves, at the same time: while one half waits, the other computes.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class WhereItPays:
             no difference to it. Its results are a tree of tensors whose axis 0 is the batch.
         xla: False never compiles, True always does, None where it pays.
         longest: Ids are padded to no more columns than this; None for any number.
-        prepare: Called before every call of a compiled program, to renew what that reads from outside of itself.
+        prepare: Called before every batch that goes through a compiled program, to renew what that reads from outside.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class WhereItPays:
     def _by_xla(self, ids, rows, width):
         width = max(ids.shape[1], min(width, self._longest or width))
         self._prepare()
-        if not HALVED or rows < HALVED or on_gpu():
+        if not HALVED or rows < HALVED or _has_one_thread() or on_gpu():
             return self._run(ids, rows, width)
         one, other = ids[0::2], ids[1::2]  # sorted by length, they are halves of the work too
         if (rows // 2, width) in self._compiled_shapes:
@@ -118,6 +119,12 @@ class WhereItPays:
             self._compiled_shapes.add(padded.shape)
             self._compile_seconds = time.perf_counter() - began
         return results
+
+
+def _has_one_thread():
+    """Whether TensorFlow has one thread for all programs, for which two halves would wait in turn."""
+    threads = tf.config.threading.get_intra_op_parallelism_threads()  # 0: nobody has said
+    return threads == 1 or os.environ.get("TF_NUM_INTRAOP_THREADS") == "1"
 
 
 def _in_turn(one, other):

@@ -153,6 +153,7 @@ class Translator:
             texts: strings, as in `translate`.
             num_hypotheses: how many are wanted; the beam is at least this wide.
         """
+        num_hypotheses = plain_number(num_hypotheses)
         search = self.searching(num_hypotheses)
         beams = max(self.decode.beam_width, num_hypotheses)
         return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead), beams)

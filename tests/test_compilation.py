@@ -150,9 +150,9 @@ def test_halves_run_at_the_same_time_once_their_shape_is_compiled(halved, monkey
     assert (function(ids) == 2).all()
 
 
-@pytest.mark.parametrize("otherwise", [{"HALVED": None}, {"HALVED": 16, "on_gpu": lambda: True}])
+@pytest.mark.parametrize("otherwise", [{"HALVED": None}, {"on_gpu": lambda: True}, {"_has_one_thread": lambda: True}])
 def test_a_batch_stays_whole_where_halves_were_not_measured(monkeypatch, otherwise):
-    for name, value in otherwise.items():
+    for name, value in {"HALVED": 16, **otherwise}.items():
         monkeypatch.setattr(compilation, name, value)
     function = WhereItPays(lambda ids, compiled: ids + 1, True)
     assert (function(np.ones((20, 8), np.int32)) == 2).all() and function._compiled_shapes == {(32, 8)}
@@ -170,3 +170,13 @@ def test_an_error_of_a_half_is_that_of_the_call(halved, monkeypatch):
     monkeypatch.setattr(function, "_run", fail)
     with pytest.raises(MemoryError, match="no more"):
         function(np.ones((16, 8), np.int32))
+
+
+def test_a_single_thread_of_tensorflow_is_seen(monkeypatch):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    assert not compilation._has_one_thread()
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    assert compilation._has_one_thread()
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: 1)
+    assert compilation._has_one_thread()

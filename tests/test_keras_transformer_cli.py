@@ -175,6 +175,7 @@ def test_nothing_gets_the_number_of_a_closed_stream(tmp_path):
     [
         ["keras_transformer_cli.py", "translate", "--workdir"],
         ["-m", "keras_transformer", "translate", "--workdir"],
+        ["-mkeras_transformer", "translate", "--workdir"],
         ["-m", "export", "--to", "nowhere", "--workdir"],
         ["train_keras.py", "--set", "preset=tiny", "--workdir", "nowhere", "--recipe"],
     ],
@@ -194,7 +195,7 @@ def test_the_command_of_another_package_has_its_own_backend(tmp_path):
     (package / "__init__.py").write_text("import os, keras_transformer\nprint(os.environ['KERAS_BACKEND'])")
     (package / "__main__.py").touch()
     done = subprocess.run(
-        [sys.executable, "-m", "theirs"], capture_output=True, cwd=tmp_path, text=True, timeout=60,
+        [sys.executable, "-m", "theirs", "keras_transformer"], capture_output=True, cwd=tmp_path, text=True, timeout=60,
         env=environment(ROOT, KERAS_BACKEND="torch"),
     )  # fmt: skip  # of which there is none: only what is said matters
     assert done.stdout == "torch\n" or "torch" in done.stderr

@@ -398,7 +398,7 @@ def test_what_is_no_list_of_strings_is_refused(translator, texts):
 
 
 def test_pieces_and_numbers_may_come_in_other_types(translator):
-    [[best]] = translator.translate_nbest(["Anna sleeps."], np.int64(1))
+    [[best, *_]] = translator.translate_nbest(["Anna sleeps."], np.int8(9))
     [scored] = translator.score(["Anna sleeps."], [tuple(best.pieces)])
     assert scored.pieces == best.pieces
 

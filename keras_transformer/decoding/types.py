@@ -23,7 +23,7 @@ class Room(NamedTuple):
     """How a state gets room for more steps, where it has none at first."""
 
     grow: Callable[[State, tf.Tensor], State]  # state, steps -> the state with room for `steps`, no fewer than it has
-    # How many steps the sentences get room for together, see search.py. None: the state grows whenever it is full.
+    # How many steps the sentences get room for together, see beam_search.py. None: the state grows whenever it is full.
     first_steps: tf.Tensor | int | None = None
 
 

@@ -9,14 +9,20 @@ from keras_transformer.config import Config, ConfigError, differences
 def load_origin(folder, config: Config) -> model_folder.Contents:
     """What `folder` holds; refused where its model and that of `config` have other shapes, or read other text."""
     origin = model_folder.load(Path(folder))
+    sizes = origin.model.source_vocab_size, origin.model.vocab_size
+    if sizes != (found := tuple(tokenizer.vocab_size for tokenizer in origin.tokenizers)):
+        raise ConfigError(
+            f"`train.start_from` needs a model of as many pieces as its tokenizers have, {found}. "
+            f"Received: {sizes} in {folder}."
+        )
     found = differences(origin.model.config.to_dict(), config.model.to_dict())
     different = [f"model.{key}: {old!r} -> {new!r}" for key, (old, new) in found.items() if "dropout" not in key]
-    if origin.tokenizers.shared != config.data.shared_vocab:
-        different.append(f"data.shared_vocab: {origin.tokenizers.shared} -> {config.data.shared_vocab}")
     data = origin.config.data
+    if data.shared_vocab != config.data.shared_vocab:
+        different.append(f"data.shared_vocab: {data.shared_vocab} -> {config.data.shared_vocab}")
     if data.lowercase != config.data.lowercase:
         different.append(f"data.lowercase: {data.lowercase} -> {config.data.lowercase}")
-    if not origin.tokenizers.shared and data.reverse != config.data.reverse:
+    if not data.shared_vocab and data.reverse != config.data.reverse:
         different.append(f"data.reverse: {data.reverse} -> {config.data.reverse}")
     if different:
         raise ConfigError(

@@ -118,6 +118,8 @@ class Workdir:
 
     def refuse_other_files(self):
         """Refuses a folder that holds files that a run would write, unless there is the configuration of a run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise WorkdirError(f"A workdir must be a folder that can be written. Received: {self.path}, a file.")
         if self.config_path.exists():
             self.load_config()
             return

@@ -180,7 +180,7 @@ def test_what_is_no_number_of_hypotheses_is_refused(finished_run, capsys, number
     assert f"--nbest: must be {message}. Received: '{number}'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("temperature", ["-1", "nan", "inf", "warm"])
+@pytest.mark.parametrize("temperature", ["-1", "nan", "inf", "1e39", "warm"])
 def test_what_is_no_temperature_is_refused(finished_run, capsys, temperature):
     with pytest.raises(SystemExit):
         run(finished_run, "--sample", "1", f"--temperature={temperature}")

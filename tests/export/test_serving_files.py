@@ -166,10 +166,13 @@ def test_a_damaged_models_config_is_refused_before_the_export(tmp_path):
 
 
 @pytest.mark.parametrize("to", ["file", "file/export"])
-def test_a_file_is_no_folder_of_versions(tmp_path, to):
+def test_a_file_or_a_link_to_nothing_is_no_folder_of_versions(tmp_path, to):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=f"Received: .*{to}, where .*file is a file"):
+    with pytest.raises(ValueError, match=f"Received: .*{to}, where .*file is no folder"):
         serving_files.check(tmp_path / to)
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ValueError, match="where .*link is no folder"):
+        serving_files.check(tmp_path / "link")
 
 
 @pytest.mark.parametrize("held", ["checkpoints", "model.keras"])

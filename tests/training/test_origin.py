@@ -1,5 +1,6 @@
 import pytest
 
+from keras_transformer import Transformer, Translator, model_folder
 from keras_transformer.config import ConfigError
 from keras_transformer.training.origin import load_origin
 from keras_transformer.training.workdir import Workdir
@@ -17,3 +18,18 @@ def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
         load_origin(finished_run, folded)
     with pytest.raises(FileNotFoundError, match="There is none in nowhere"):
         load_origin("nowhere", config)
+
+
+def test_a_run_begins_with_no_model_of_more_pieces_than_its_tokenizers(finished_run, tmp_path):
+    config, tokenizers, model = model_folder.load(finished_run)
+    larger = Transformer(model.vocab_size + 7, **model.config.to_dict())
+    Translator(larger, tokenizers).save(tmp_path)
+    with pytest.raises(ConfigError, match=f"as many pieces as its tokenizers have, .{model.vocab_size}, "):
+        load_origin(tmp_path, config)
+
+
+def test_equal_tokenizers_may_be_those_of_two_vocabularies(finished_run, tmp_path):
+    config, tokenizers, _ = model_folder.load(finished_run)
+    two = config.replace(model=dict(tied_embeddings="target"), data=dict(shared_vocab=False))
+    model_folder.write(tmp_path, two.to_dict(), tokenizers, model_folder.new_model(two, tokenizers))
+    assert load_origin(tmp_path, two).config == two

@@ -144,3 +144,9 @@ def test_a_broken_description_of_the_model_names_its_file(tmp_path, content):
 def test_a_folder_that_is_no_workdir_says_so(tmp_path):
     with pytest.raises(WorkdirError, match="config.json"):
         Workdir(tmp_path).load_config()
+
+
+def test_a_file_is_refused_before_anything_is_locked(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(WorkdirError, match="must be a folder that can be written. Received: .*file, a file."):
+        Workdir(tmp_path / "file").refuse_other_files()
