@@ -115,7 +115,7 @@ class _Preparation:
         return Prepared(tokenizers, train_corpus, valid_corpus, valid_text, test_text)
 
     def _small(self, corpus, split, reverse) -> list[Pair]:
-        """The pairs of a small set. One that is given is read before the training text is cleaned: it may have mistakes."""
+        """The pairs of a small set. One that is given is read before the training text is cleaned."""
         for path in sources.files(corpus):
             self.hashes.hash(path)  # refuses a pipe, which a run that goes on would wait for
         return list(read_pairs(corpus, split, reverse=reverse))
