@@ -96,12 +96,11 @@ class _Preparation:
         if data.valid is not None or "valid" in built_in:
             self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse
-            valid_text = self._small(valid, "valid", reverse)
         else:
             self.held_out, valid = self._hold_out(digest([text, data.valid_pairs, HELD_OUT_FORMAT]))
             reverse = False
-            valid_text = self._small(valid, "valid", reverse)
             text.append(sorted(self.held_out))
+        valid_text = self._small(valid, "valid", reverse)
         made_of = model_hashes(self.given) if self.given else self._options(TOKENIZER)
         tokenizers = self._tokenizers(digest([text, made_of]))
         train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
