@@ -119,9 +119,8 @@ class Run:
         """Makes the judge of validations, with a model of its own on one device."""
         tokenizers = self.data.tokenizers
         # Without XLA: where that pays is a matter of time, and a verdict must not depend on the speed of the machine.
-        translator = Translator(
-            model_folder.new_model(self.config, tokenizers), tokenizers, self.config.decode, xla=False
-        )
+        model = model_folder.new_model(self.config, tokenizers)
+        translator = Translator(model, tokenizers, self.config.decode, xla=False)
         texts = evenly(self.data.valid_text, self.config.train.valid_sentences)
         plan = self._validation_plan()
         smoothing, options = self.config.train.label_smoothing, self.config.data.score_options

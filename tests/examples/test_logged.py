@@ -33,19 +33,8 @@ def test_a_training_has_its_recipe_its_folder_and_its_settings(tmp_path):
 
 def test_an_evaluation_compares_where_there_is_something_to_compare_with(tmp_path):
     alone = logged.evaluation_command(tmp_path, "a.en", "a.de", "a.txt", "a.json")
-    options = [
-        "--workdir",
-        tmp_path,
-        "--source",
-        "a.en",
-        "--reference",
-        "a.de",
-        "--output",
-        "a.txt",
-        "--json",
-        "a.json",
-    ]
-    assert alone[1:] == ["-m", "keras_transformer", "evaluate", *options]
+    options = ["--source", "a.en", "--reference", "a.de", "--output", "a.txt", "--json", "a.json"]
+    assert alone[1:] == ["-m", "keras_transformer", "evaluate", "--workdir", tmp_path, *options]
     compared = logged.evaluation_command(tmp_path, "a.en", "a.de", "a.txt", "a.json", "other.txt")
     assert compared == [*alone, "--other", "other.txt"]
 
