@@ -23,10 +23,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.fast.xla import on_gpu
-from keras_transformer.processor import AVX2_ALONE, CORES
+from keras_transformer.processor import CORES
 
 COMPILE_SECONDS = 7.0  # what compiling a shape takes, about, until one has been compiled
-HALVED = 16 if AVX2_ALONE and CORES > 1 else None  # rows from which on there are halves; not measured elsewhere
+HALVED = 16 if CORES > 1 else None  # rows from which on there are halves
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 

@@ -151,7 +151,7 @@ def test_halves_run_at_the_same_time_once_their_shape_is_compiled(halved, monkey
 
 
 @pytest.mark.parametrize("otherwise", [{"HALVED": None}, {"on_gpu": lambda: True}, {"_has_one_thread": lambda: True}])
-def test_a_batch_stays_whole_where_halves_were_not_measured(monkeypatch, otherwise):
+def test_a_batch_stays_whole_where_halves_would_wait_in_turn(monkeypatch, otherwise):
     for name, value in {"HALVED": 16, **otherwise}.items():
         monkeypatch.setattr(compilation, name, value)
     function = WhereItPays(lambda ids, compiled: ids + 1, True)
