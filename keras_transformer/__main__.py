@@ -6,6 +6,10 @@ Exit codes: see commands/exit_codes.py.
 import argparse
 import sys
 
+import keras
+import tensorflow as tf
+
+from keras_transformer import __version__
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
 from keras_transformer.commands.exit_codes import exit_code_of
 
@@ -21,6 +25,8 @@ COMMANDS = {
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="keras-transformer", description="The Transformer for Keras 3 on TensorFlow.")
+    versions = f"%(prog)s {__version__} (TensorFlow {tf.__version__}, Keras {keras.__version__})"
+    parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")

@@ -1,8 +1,10 @@
 """The console command."""
 
+import keras
 import pytest
 import tensorflow as tf
 
+from keras_transformer import __version__
 from keras_transformer.__main__ import COMMANDS, main
 
 
@@ -12,6 +14,13 @@ def test_every_command_explains_itself(command, capsys):
         main([command, "--help"])
     assert ended.value.code == 0
     assert "--workdir" in capsys.readouterr().out
+
+
+def test_the_versions_that_a_report_of_a_bug_needs(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    expected = f"keras-transformer {__version__} (TensorFlow {tf.__version__}, Keras {keras.__version__})\n"
+    assert (ended.value.code, capsys.readouterr().out) == (0, expected)
 
 
 def test_no_command_is_an_error(capsys):
