@@ -38,7 +38,7 @@ def _parser():
     )
     parser.add_argument("--model", required=True, metavar="NAME", help="the model's name on the server")
     server = parser.add_mutually_exclusive_group()
-    server.add_argument("--rest", metavar="URL", default="http://127.0.0.1:8501", help="REST (%(default)s)")
+    server.add_argument("--rest", type=_url, metavar="URL", default="http://127.0.0.1:8501", help="REST (%(default)s)")
     server.add_argument("--grpc", type=_target, metavar="HOST:PORT", help="gRPC, in place of REST")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--version", type=int, metavar="N", help="of the model; the newest without it")
@@ -63,6 +63,12 @@ def _parser():
         "--timeout", type=positive_seconds, default=TIMEOUT, metavar="SECONDS", help="limit for a request (%(default)s)"
     )
     return parser
+
+
+def _url(text):
+    if not text.lower().startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"must begin with http:// or https://. Received: {text!r}")
+    return text
 
 
 def _target(text):

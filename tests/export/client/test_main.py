@@ -130,6 +130,7 @@ def test_the_options_reach_the_client(run):
     ("arguments", "message"),
     [
         (["--grpc", "a:1", "--rest", "http://b"], b"not allowed with argument"),
+        (["--rest", "server:8501"], b"argument --rest: must begin with http:// or https://. Received: 'server:8501'"),
         (["--grpc", ""], b"argument --grpc: must be HOST:PORT. Received: ''"),
         (["--grpc", "server"], b"argument --grpc: must be HOST:PORT. Received: 'server'"),
         (["--version", "1", "--label", "stable"], b"not allowed with argument"),
