@@ -1,4 +1,4 @@
-"""Installs both packages, keras_transformer and export, and the console command keras-transformer."""
+"""Installs the packages keras_transformer and export, and the console command keras-transformer."""
 
 import re
 from pathlib import Path
@@ -23,8 +23,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
-    packages=find_packages(include=["keras_transformer", "keras_transformer.*", "export", "export.*"]),
-    py_modules=["keras_transformer_cli"],
+    packages=find_packages(include=["keras_transformer*", "export*"]),
     package_data={"export": ["templates/*"]},
     install_requires=[
         "tensorflow==2.21.*",

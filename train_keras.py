@@ -11,11 +11,11 @@ An interrupted run (Ctrl-C, SIGTERM, SIGKILL, power) goes on where it was when t
 import argparse
 import sys
 
-from keras_transformer_cli import importing_tensorflow
+from keras_transformer_cli.errors import exit_code_of
+from keras_transformer_cli.importing import importing_tensorflow
 
 with importing_tensorflow():
     from keras_transformer.commands import train
-    from keras_transformer.commands.exit_codes import exit_code_of
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

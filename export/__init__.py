@@ -6,7 +6,7 @@ export_saved_model("runs/demo", "served/demo")  # -> served/demo/1
 """
 
 from export.saved_model import ExportError, export_saved_model
-from keras_transformer_cli import use_onednn
+from keras_transformer_cli.importing import use_onednn
 
 use_onednn()
 

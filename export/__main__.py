@@ -2,23 +2,27 @@
 
 import argparse
 import contextlib
-import os
 import shlex
 import sys
 from pathlib import Path
 
-from export.options import add_decode, folder_path, positive_integer
-from export.saved_model import ExportError, export_saved_model
+from export.saved_model import export_saved_model
 from export.serving_files import MODELS, is_served
 from export.versions import name_of, versions
-from keras_transformer_cli import importing_tensorflow, interruption_counts, open_streams
+from keras_transformer_cli.errors import exit_code_of
+from keras_transformer_cli.importing import importing_tensorflow
+from keras_transformer_cli.interruption import keep_interrupt
+from keras_transformer_cli.options import add_decode, add_folder, positive_integer
 
 
 def main(arguments=None) -> int:
-    open_streams()
+    return exit_code_of(lambda: _run(_parser().parse_args(arguments)))
+
+
+def _parser():
     parser = argparse.ArgumentParser(prog="python -m export", description="Exports a finished run for TF Serving.")
-    parser.add_argument("--workdir", type=folder_path, required=True, help="of a finished run")
-    parser.add_argument("--to", type=folder_path, required=True, help="the directory of the served model's versions")
+    add_folder(parser, "--workdir", "of a finished run", required=True)
+    add_folder(parser, "--to", "of the served model's versions", required=True)
     parser.add_argument(
         "--version",
         type=positive_integer,
@@ -29,15 +33,17 @@ def main(arguments=None) -> int:
     )
     parser.add_argument("--xla", action="store_true", help="add the signature translate_xla, compiled by XLA")
     add_decode(parser)
-    options = parser.parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    to, known = Path(options.to), None  # the versions before
-    try:
-        with importing_tensorflow():
-            from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow
+    return parser
 
-        known = _versions(to)
-        with interruption_counts():
+
+def _run(options):
+    with importing_tensorflow(with_warnings=False):
+        from keras_transformer.recipes import parse_decode  # here, because it brings TensorFlow
+
+    to = Path(options.to)
+    known = _versions(to)  # before
+    try:
+        with keep_interrupt():
             path = export_saved_model(
                 options.workdir,
                 to,
@@ -47,19 +53,9 @@ def main(arguments=None) -> int:
                 **parse_decode(options.set),
             )
         _tell(path)
-    except BrokenPipeError:  # the version is there all the same
-        from keras_transformer.screen import silence
-
-        silence(sys.stdout)
-        return 141
-    except (ExportError, ImportError, OSError, ValueError, MemoryError) as error:
-        from keras_transformer.config import ConfigError
-
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
         print(f"interrupted, {_published_since(known, to)}", file=sys.stderr)
-        return 130
+        raise
     return 0
 
 
@@ -75,7 +71,6 @@ def _tell(path):
         print("It is older than the two newest versions, which a server has. To have it served as well, add")
         print(f"  versions: {path.name}")
         print(f"in {path.parent / 'serving' / MODELS}, and once it is loaded a label, which exports leave there.")
-    sys.stdout.flush()  # here a reader that is gone is found out
 
 
 def _versions(to):
@@ -85,7 +80,7 @@ def _versions(to):
 def _published_since(known, to):
     """What an interrupted export has left: it may have come as far as the server's files."""
     with contextlib.suppress(OSError):
-        if known is not None and (new := _versions(to) - known):
+        if new := _versions(to) - known:
             return f"version {max(new)} is there, and the next export renews the server's files"
     return "nothing was exported"
 

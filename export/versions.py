@@ -24,6 +24,8 @@ MAX_VERSION = 2**63 - 1  # a server keeps it in 64 bits and takes no notice of a
 class ExportError(RuntimeError):
     """An export that failed: its result is not what it should be, or there is no place for it."""
 
+    exit_code = 1  # of a command that it ends
+
 
 def name_of(to: Path) -> str:
     """The name of a model: that of the folder of its versions, or for WORKDIR/export that of the run."""

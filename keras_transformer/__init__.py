@@ -2,12 +2,14 @@
 
 import contextlib as _contextlib
 
-from keras_transformer_cli import importing_tensorflow as _importing_tensorflow
-from keras_transformer_cli import is_starting as _is_starting
-from keras_transformer_cli import use_onednn as _use_onednn
+from keras_transformer_cli import importing as _importing
 
-with _importing_tensorflow() if _is_starting("keras_transformer") else _contextlib.nullcontext():
-    _use_onednn()
+with (
+    _importing.importing_tensorflow(with_warnings=_importing.asks_for_training())
+    if _importing.is_starting("keras_transformer")
+    else _contextlib.nullcontext()
+):
+    _importing.use_onednn()
     import keras as _keras
 
 if _keras.backend.backend() != "tensorflow":

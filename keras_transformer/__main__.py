@@ -1,6 +1,6 @@
 """python -m keras_transformer COMMAND, also installed as the console command keras-transformer.
 
-Exit codes: see commands/exit_codes.py.
+Exit codes: see keras_transformer_cli/errors.py.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_transformer import __version__
 from keras_transformer.commands import average, evaluate, plot, score, train, translate
-from keras_transformer.commands.exit_codes import exit_code_of
+from keras_transformer_cli.errors import exit_code_of
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),

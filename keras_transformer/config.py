@@ -25,6 +25,8 @@ MAX_INTEGER = 2**31 - 1  # of all settings but seeds: tensors of int32 hold no m
 class ConfigError(ValueError):
     """A configuration that cannot be right: says what was expected, then what came."""
 
+    exit_code = 2  # of a command that it ends
+
 
 def did_you_mean(name: str, known) -> str:
     """The end of an error about an unknown name: the nearest known one, and all of them."""

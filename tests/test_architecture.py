@@ -14,7 +14,7 @@ PACKAGE = "keras_transformer"
 
 # The picture of docs/architecture.md: what a module or package may import of this project. A package may import itself.
 ALLOWED = {
-    "keras_transformer_cli": [],  # but for `main`, which hands over to `__main__`
+    "keras_transformer_cli": [],  # but for its `main`, which hands over to `__main__`
     "config": [],
     "presets": ["config"],
     "recipes": ["config", "presets"],
@@ -28,7 +28,7 @@ ALLOWED = {
     "metrics": ["losses"],
     "schedule": [],
     "files": [],
-    "screen": [],
+    "screen": ["keras_transformer_cli"],
     "progress": ["screen"],
     "subwords": [],
     "tokenizer": ["files", "processor", "subwords"],
@@ -75,7 +75,7 @@ ALLOWED = {
     "train_keras": "everything above",
 }
 ON_TOP = ["__main__", "train_keras"]  # nobody imports these
-DOORS = ["keras_transformer_cli", "train_keras"]  # modules outside of both packages
+TOPS = ["export", "keras_transformer_cli", "train_keras"]  # what stands beside the package
 
 # Libraries that a part of the code must not know.
 FORBIDDEN_LIBRARIES = {
@@ -94,8 +94,8 @@ FORBIDDEN_NAMES = ["utils", "util", "helpers", "helper", "misc", "common", "core
 @functools.cache
 def modules():
     """{dotted name, without the package's own: path} of every module of the project that is not a test."""
-    files = [path for top in (PACKAGE, "export") for path in sorted((ROOT / top).rglob("*.py"))]
-    files += [ROOT / f"{name}.py" for name in DOORS]
+    files = [path for top in (PACKAGE, *TOPS) for path in sorted((ROOT / top).rglob("*.py"))]
+    files += [path for top in TOPS if (path := ROOT / f"{top}.py").exists()]
     return {dotted_name(path): path for path in files}
 
 
@@ -110,7 +110,7 @@ def dotted_name(path):
 def imports(name, path):
     """(line, full name) of every import, those inside of functions too. A relative name is made absolute."""
     is_package = path.name == "__init__.py"
-    package = [PACKAGE, *name.split(".")] if name.split(".")[0] not in ("export", *DOORS) else name.split(".")
+    package = [PACKAGE, *name.split(".")] if name.split(".")[0] not in TOPS else name.split(".")
     if name == "__init__":
         package = [PACKAGE]
     elif not is_package:
@@ -128,7 +128,7 @@ def imports(name, path):
 def imported_module(full_name):
     """The dotted name of this project's module that `full_name` is or belongs to, or None."""
     parts = full_name.split(".")
-    if parts[0] not in (PACKAGE, "export", *DOORS):
+    if parts[0] not in (PACKAGE, *TOPS):
         return None
     parts = parts[1:] if parts[0] == PACKAGE else parts
     while parts and ".".join(parts) not in modules():
@@ -236,7 +236,7 @@ def test_this_test_sees_an_import_however_it_is_written(tmp_path, name, source, 
 
 
 def test_no_module_has_a_name_that_says_nothing():
-    folders = (PACKAGE, "export", "tests")
+    folders = (PACKAGE, *TOPS, "tests")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix == ".py" or path.is_dir()]
     wrong = [str(path.relative_to(ROOT)) for path in paths if path.stem.strip("_").lower() in FORBIDDEN_NAMES]
     assert not wrong

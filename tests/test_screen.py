@@ -6,9 +6,7 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from keras_transformer.screen import reason, say, show_any_character, warn
+from keras_transformer.screen import say, warn
 
 
 def test_a_text_is_there_at_once(monkeypatch):
@@ -23,7 +21,6 @@ def test_a_process_without_standard_streams_says_nothing(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     say("a result")
     warn("a step")
-    show_any_character()
 
 
 def test_a_stream_that_nobody_reads_any_more_is_silent_to_the_end_of_the_process():
@@ -50,35 +47,8 @@ def test_what_cannot_be_written_for_now_is_tried_again_with_the_next_line(monkey
     assert shown == ["second", "\n"]
 
 
-def test_what_stands_for_standard_output_in_a_notebook_is_left_as_it_is(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    show_any_character()
-    say("é")
-    assert sys.stdout.getvalue() == "é\n"
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
-def test_a_character_that_the_encoding_does_not_have_is_written_by_its_number(monkeypatch, encoding):
+def test_a_character_that_the_stream_cannot_write_is_said_by_its_number(monkeypatch):
     shown = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding=encoding))
-    show_any_character()
-    say("é █ \ud800")
-    assert shown.getvalue().decode(encoding) == ("é \\u2588 \\ud800\n" if encoding == "latin-1" else "é █ \\ud800\n")
-
-
-@pytest.mark.parametrize(
-    "message, expected",
-    [
-        ("Connection reset by peer", "Connection reset by peer"),
-        ("{{function_node __wrapped__F_device_/job:a}} Not a directory [Op:F] name: ", "Not a directory"),
-        ("Graph execution error:\n\nDetected at node f\n  File x\n\nSocket closed\n\t [[{{node f}}]]", "Socket closed"),
-        ("Ended by: the tasks:\n/job:worker/task:1\nmore", "Ended by: the tasks: /job:worker/task:1"),
-        (
-            "2 root error(s) found.\n  (0) UNAVAILABLE: closed\n  (1) other",
-            "2 root error(s) found. (0) UNAVAILABLE: closed",
-        ),
-        ("", ""),
-    ],
-)
-def test_the_reason_of_an_error_of_tensorflow_is_one_line(message, expected):
-    assert reason(message) == expected
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="latin-1"))
+    say("é █")
+    assert shown.getvalue() == "é \\u2588\n".encode("latin-1")

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import ROOT, evaluation_command, run_logged, training_command
 
-from keras_transformer_cli import importing_tensorflow
+from keras_transformer_cli.importing import importing_tensorflow
 
 with importing_tensorflow():
     from keras_transformer.config import Config, ConfigError, differences

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where logged.py 
 
 from logged import run_together, training_command
 
-from keras_transformer_cli import importing_tensorflow
+from keras_transformer_cli.importing import importing_tensorflow
 
 with importing_tensorflow():
     from keras_transformer.commands.lines import chunks, count_lines, open_output

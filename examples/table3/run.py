@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from keras_transformer_cli import importing_tensorflow
+from keras_transformer_cli.importing import importing_tensorflow
 
 with importing_tensorflow():
     from comparison import markdown, perplexity_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer_cli import importing_tensorflow
+from keras_transformer_cli.importing import importing_tensorflow
 
 with importing_tensorflow():
     from export.metadata import without_folders

@@ -11,7 +11,7 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from keras_transformer_cli import importing_tensorflow
+from keras_transformer_cli.importing import importing_tensorflow
 
 with importing_tensorflow():
     from keras_transformer.data.sources import DataError, read_lines

@@ -5,31 +5,21 @@ signature. Signatures with other inputs than `text` have them in columns between
 
 python -m export.client --model demo --signature score --columns source,target --json < pairs.tsv
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted (Ctrl-C), 141 nobody reads the output any more.
+Exit codes: see keras_transformer_cli/errors.py.
 """
 
 import argparse
 import os
 import sys
 
-from export.client.rows import BATCH_SIZE, TIMEOUT, ServingError
-from export.options import positive_integer, positive_seconds
-from keras_transformer_cli import importing_tensorflow, open_streams
+from export.client.rows import BATCH_SIZE, TIMEOUT
+from keras_transformer_cli.errors import exit_code_of
+from keras_transformer_cli.importing import importing_tensorflow
+from keras_transformer_cli.options import positive_integer, positive_seconds
 
 
 def main(arguments=None) -> int:
-    open_streams()
-    try:  # around all that takes time, imports too
-        return _run(_parser().parse_args(arguments))
-    except BrokenPipeError:
-        # Python flushes standard output once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        return 130
-    except (ServingError, ImportError, OSError, ValueError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+    return exit_code_of(lambda: _run(_parser().parse_args(arguments)))
 
 
 def _parser():
@@ -87,10 +77,9 @@ def _columns(text):
 def _run(options):
     for name in ("stdin", "stdout"):
         if getattr(sys, name) is None:
-            raise OSError(f"{name} is closed: lines are read from standard input and written to standard output.")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            raise ValueError(f"{name} is closed: lines are read from standard input and written to standard output.")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with importing_tensorflow():
+    with importing_tensorflow(with_warnings=False):
         client = _client(options)
     with client:
         _translate(client, options)
@@ -107,7 +96,7 @@ def _client(options):
 
 def _translate(client, options):
     from export.client.lines import batches, read_rows
-    from export.lines import read_lines
+    from keras_transformer_cli.lines import read_lines
 
     size = 1 if sys.stdin.isatty() else client.batch_size  # who types wants to see an answer
     for batch in batches(read_rows(read_lines(sys.stdin.buffer), options.columns), size):

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from export.lines import chunks
+from keras_transformer_cli.lines import chunks
 
 MAX_TEXT = 2**16  # bytes of a text that are sent; a server reads the first `max_input_bytes`, a few thousand
 MAX_REQUEST = 2**20  # bytes of JSON in a request that has several rows; export.serve takes 4 MiB

@@ -17,11 +17,13 @@ class ServingError(RuntimeError):
     """The server answered with an error, or not at all.
 
     `code` is one of gRPC's names, over both protocols: INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED, UNAVAILABLE,
-    DEADLINE_EXCEEDED, ... `message` is the server's, where there is one.
+    DEADLINE_EXCEEDED, ... `message` is the server's, where there is one, with all its lines.
     """
 
+    exit_code = 1  # of a command that it ends
+
     def __init__(self, code: str, message: str):
-        super().__init__(f"{code}: {message}")
+        super().__init__(f"{code}: {' '.join(message.split())}")
         self.code, self.message = code, message
 
 

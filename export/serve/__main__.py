@@ -11,20 +11,16 @@ import os
 import sys
 from pathlib import Path
 
-from export.options import folder_path, port, positive_seconds
 from export.serve import RequestLimits
 from export.versions import NAME, name_of
-from keras_transformer_cli import interruption_ends, open_streams, use_tensorflow, without_notes
+from keras_transformer_cli.errors import exit_code_of
+from keras_transformer_cli.importing import use_tensorflow, without_notes
+from keras_transformer_cli.interruption import exit_on_interrupt
+from keras_transformer_cli.options import add_folder, port, positive_seconds
 
 
 def main(arguments=None) -> int:
-    open_streams()
-    try:  # around all that takes time, imports too
-        return _run(_parser().parse_args(arguments))
-    except (ImportError, OSError) as error:
-        return _fail(str(error))
-    except KeyboardInterrupt:
-        return 130
+    return exit_code_of(lambda: _run(_parser().parse_args(arguments)))
 
 
 def _run(options):
@@ -33,9 +29,9 @@ def _run(options):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     model = Path(options.model)
     if not model.is_dir():
-        raise OSError(f"--model must be a folder with a folder for each version. Received: {model}")
+        raise ValueError(f"--model must be a folder with a folder for each version. Received: {model}")
     if (model / "saved_model.pb").exists():
-        raise OSError(f"--model must be the folder of the versions. Received one of them: {model}")
+        raise ValueError(f"--model must be the folder of the versions. Received one of them: {model}")
     folder = model.resolve()  # a link that leads elsewhere later changes nothing
     name = options.name or name_of(folder)
     server = _server(folder, name, RequestLimits(timeout=options.timeout))
@@ -56,7 +52,7 @@ def _parser():
         prog="python -m export.serve",
         description="Serves exported models as TF Serving's REST API does: a server for a laptop, not for production.",
     )
-    parser.add_argument("--model", type=folder_path, required=True, metavar="FOLDER", help="the folder of the versions")
+    add_folder(parser, "--model", "the folder of the versions", required=True)
     parser.add_argument("--name", type=_name, help="of the model in paths; default: the folder's")
     parser.add_argument("--host", type=_host, default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=port, default=8501, help="0: any free port (%(default)s)")
@@ -98,7 +94,7 @@ def _listen(host, port):
 
 def _server(folder, name, limits):
     try:
-        with interruption_ends():
+        with exit_on_interrupt():
             from concurrent.futures import ThreadPoolExecutor
 
             import uvicorn
@@ -144,11 +140,6 @@ def _report(line):
     """Prints a line on standard error. If it cannot be written, or nobody reads it, the server goes on."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
-
-
-def _fail(message):
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

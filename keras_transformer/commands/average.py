@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from export.options import positive_integer
-from keras_transformer.commands.options import add_file, add_folder, add_workdir
+from keras_transformer.commands.options import add_workdir
 from keras_transformer.config import ConfigError
+from keras_transformer_cli.options import add_file, add_folder, positive_integer
 
 EPILOG = """\
 The folder of the averaged model can be given to translate, score, evaluate and plot, and to python -m export; the run

@@ -4,12 +4,12 @@ import sys
 import typing
 from pathlib import Path
 
-from export.options import add_decode
 from keras_transformer.commands.lines import check_output, named, open_output
-from keras_transformer.commands.options import WORKDIR, add_file, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, ConfigError, DataConfig
 from keras_transformer.files import open_packed
 from keras_transformer.screen import warn
+from keras_transformer_cli.options import add_decode, add_file
 
 EPILOG = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
 

@@ -1,8 +1,8 @@
 """Lines in, lines out: what the commands read and write, whatever it holds, in bounded memory. (`evaluate` reads UTF-8
 alone, by data/sources.py.)
 
-What a line is: export/lines.py. Of one that is too long the rest is left out, with a note. A file whose name ends with
-.gz is packed.
+What a line is: keras_transformer_cli/lines.py. Of one that is too long the rest is left out, with a note. A file whose
+name ends with .gz is packed.
 """
 
 import codecs
@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from export import lines
 from keras_transformer.files import DAMAGED_GZIP, open_packed
 from keras_transformer.screen import warn
+from keras_transformer_cli import lines
 
 BUFFER_LINES = 4096  # sorted by length and computed together
 MAX_CHUNK = 2**25  # characters of the lines that are handed on together

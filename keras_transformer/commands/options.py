@@ -1,21 +1,13 @@
 """Options that several of the commands have, and what they name."""
 
-from export.options import file_path, folder_path, positive_integer
 from keras_transformer.commands.lines import BUFFER_LINES
+from keras_transformer_cli.options import add_folder, positive_integer
 
 WORKDIR = "runs/demo"  # where none is named
 
 
 def add_workdir(parser, meaning="folder of a finished run", default=WORKDIR):
     add_folder(parser, "--workdir", f"{meaning} ({WORKDIR})", default=default)
-
-
-def add_folder(parser, name, meaning, **options):
-    parser.add_argument(name, metavar="FOLDER", type=folder_path, help=meaning, **options)
-
-
-def add_file(parser, name, meaning, **options):
-    parser.add_argument(name, metavar="FILE", type=file_path, help=meaning, **options)
 
 
 def add_buffer_lines(parser, done):

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output
-from keras_transformer.commands.options import add_file, add_workdir, files_of_run
+from keras_transformer.commands.options import add_workdir, files_of_run
 from keras_transformer.config import ConfigError
+from keras_transformer_cli.options import add_file
 
 EPILOG = """\
 attention    who attends to whom in one sentence: encoder, decoder and cross attention (--source, --target, --layer),

@@ -2,10 +2,10 @@
 
 import json
 
-from export.options import add_decode
 from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, open_output, read_line_pairs, read_lines
-from keras_transformer.commands.options import add_buffer_lines, add_file, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_buffer_lines, add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
+from keras_transformer_cli.options import add_decode, add_file
 
 EPILOG = """\
 Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of

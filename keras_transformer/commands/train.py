@@ -5,10 +5,11 @@ import shlex
 from functools import partial
 from pathlib import Path
 
-from keras_transformer.commands.options import WORKDIR, add_file, add_workdir
+from keras_transformer.commands.options import WORKDIR, add_workdir
 from keras_transformer.config import ConfigError
 from keras_transformer.recipes import parse_overrides, read_recipe, resolve
 from keras_transformer.screen import say
+from keras_transformer_cli.options import add_file
 
 HELP = """\
   nothing at all            the built-in English-German grammar (preset demo), a few minutes on two cores

@@ -5,7 +5,6 @@ import contextlib
 import json
 import sys
 
-from export.options import add_decode, non_negative_number, positive_integer
 from keras_transformer.commands.lines import (
     BUFFER_LINES,
     at_terminal,
@@ -15,9 +14,10 @@ from keras_transformer.commands.lines import (
     read_line_pairs,
     read_lines,
 )
-from keras_transformer.commands.options import add_buffer_lines, add_file, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_buffer_lines, add_workdir, files_of_run, load_translator
 from keras_transformer.config import MAX_BEAMS, ConfigError
 from keras_transformer.data.digests import text_digest
+from keras_transformer_cli.options import add_decode, add_file, non_negative_number, positive_integer
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
 MAX_SEED = 2**62  # any number would do: a line's seed is made of its digits

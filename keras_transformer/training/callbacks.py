@@ -37,6 +37,8 @@ class RunCallback(keras.callbacks.Callback):
 class DivergedError(RuntimeError):
     """A run that learns nothing any more."""
 
+    exit_code = 1  # of a command that it ends
+
 
 class Logging(RunCallback):
     """Writes a record every `every` steps, and the progress line. Ends a run whose gradients are no longer finite."""

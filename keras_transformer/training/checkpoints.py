@@ -34,6 +34,8 @@ DAMAGED = (OSError, ValueError, KeyError, EOFError, RuntimeError, struct.error, 
 class CheckpointError(RuntimeError):
     """A checkpoint that could not be written or used."""
 
+    exit_code = 1  # of a command that it ends
+
 
 class DamagedError(ValueError):
     """A file that is no checkpoint, or is not whole."""

@@ -17,7 +17,8 @@ import tensorflow as tf
 from keras_transformer.files import sync, write_text
 from keras_transformer.metrics import perplexity
 from keras_transformer.progress import StatusLine, duration
-from keras_transformer.screen import reason, say, warn
+from keras_transformer.screen import say, warn
+from keras_transformer_cli.errors import reason
 
 
 class Journal:

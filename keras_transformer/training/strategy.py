@@ -7,11 +7,14 @@ import os
 import tensorflow as tf
 
 from keras_transformer.config import ConfigError
-from keras_transformer.screen import reason, warn
+from keras_transformer.screen import warn
+from keras_transformer_cli.errors import reason
 
 
 class LostWorkerError(RuntimeError):
     """Another worker has ended, or cannot be reached any more."""
+
+    exit_code = 1  # of a command that it ends
 
 
 def make_strategy(name):

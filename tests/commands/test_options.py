@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from export.options import add_decode
 from keras_transformer.commands import evaluate
 from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
 from keras_transformer.config import ConfigError
+from keras_transformer_cli.options import add_decode
 
 
 def parsed(*arguments):

@@ -11,10 +11,10 @@ import pytest
 
 from keras_transformer import ConfigError, preset
 from keras_transformer.commands import train
-from keras_transformer.commands.exit_codes import exit_code_of
 from keras_transformer.training import trainer
 from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator
+from keras_transformer_cli.errors import exit_code_of
 
 
 def options(*arguments):

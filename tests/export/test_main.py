@@ -42,7 +42,7 @@ def test_an_output_that_cannot_be_written_is_no_traceback(monkeypatch, tmp_path,
     monkeypatch.setattr("export.__main__.export_saved_model", lambda workdir, to, *_, **__: to / "1")
     monkeypatch.setattr("export.__main__.is_served", lambda path: True)
     monkeypatch.setattr("builtins.print", lambda *args, file=None: file.write(str(args[0])) if file else refuse())
-    monkeypatch.setattr("keras_transformer.screen.silence", lambda stream: None)
+    monkeypatch.setattr("keras_transformer_cli.errors.silence", lambda stream: None)
     assert main(["--workdir", "x", "--to", str(tmp_path / "demo")]) == code
     assert capsys.readouterr().err.startswith(message)
 

@@ -1,4 +1,4 @@
-"""Options that several command lines have, and types of such options."""
+"""Types of options, and options that several command lines have."""
 
 import argparse
 import math
@@ -58,6 +58,14 @@ def _path(text, kind):
     if not text:  # as of a variable that is not set; the current folder is .
         raise argparse.ArgumentTypeError(f"must be a {kind}. Received: ''")
     return os.path.expanduser(text)  # which a shell leaves alone behind --workdir=
+
+
+def add_file(parser, name, meaning, **options):
+    parser.add_argument(name, metavar="FILE", type=file_path, help=meaning, **options)
+
+
+def add_folder(parser, name, meaning, **options):
+    parser.add_argument(name, metavar="FOLDER", type=folder_path, help=meaning, **options)
 
 
 def add_decode(parser: argparse.ArgumentParser):

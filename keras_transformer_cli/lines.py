@@ -1,7 +1,7 @@
 """Lines of a file, whatever it holds, and what is made of them a few at a time: all in bounded memory.
 
 A line ends with \\n or \\r\\n and nothing else, a byte order mark may stand before the first, bytes that are not UTF-8
-become U+FFFD, and the last line needs no end. Like `options.py`, for commands that start before TensorFlow does.
+become U+FFFD, and the last line needs no end.
 """
 
 import codecs

@@ -3,8 +3,8 @@ import argparse
 import pytest
 
 from export.client.__main__ import main as ask
-from export.options import file_path, folder_path, port, positive_seconds
 from export.serve.__main__ import main as serve
+from keras_transformer_cli.options import file_path, folder_path, port, positive_seconds
 
 
 def test_a_path_begins_at_home_where_it_says_so(monkeypatch):

@@ -1,22 +1,18 @@
 """Every command ends quietly when Ctrl-C comes while TensorFlow is being imported."""
 
-import os
 import platform
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-import keras_transformer_cli
 from tests.processes import environment
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "keras-transformer": ["-c", "import sys, keras_transformer_cli; sys.exit(keras_transformer_cli.main())", "--help"],
-    "keras_transformer_cli.py": [str(ROOT / "keras_transformer_cli.py"), "--help"],
     "train_keras.py": [str(ROOT / "train_keras.py"), "--workdir", "nowhere"],
     "python -m keras_transformer": ["-m", "keras_transformer", "--help"],
     "export": ["-m", "export", "--workdir", "nowhere", "--to", "nowhere"],
@@ -46,59 +42,9 @@ def test_an_interruption_of_the_imports_is_quiet(tmp_path, command, accident):
         assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
-def test_who_ignores_interruptions_goes_on_ignoring_them():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with keras_transformer_cli.interruption_ends():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_the_handler_is_what_it_was_afterwards():
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ZeroDivisionError), keras_transformer_cli.interruption_ends():
-        assert signal.getsignal(signal.SIGINT) is not before
-        raise ZeroDivisionError
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def interrupt():
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def swallowed():
-    try:
-        interrupt()
-        time.sleep(9)
-    except KeyboardInterrupt:
-        pass
-
-
-def turned():
-    try:
-        interrupt()
-        time.sleep(9)
-    except KeyboardInterrupt:
-        raise SystemError("bad argument to internal function") from None
-
-
-@pytest.mark.parametrize("accident", [interrupt, swallowed, turned])
-def test_an_interruption_counts_whatever_becomes_of_it(accident):
-    with pytest.raises(KeyboardInterrupt), keras_transformer_cli.interruption_counts():
-        accident()
-        time.sleep(0.1)
-
-
-def test_an_error_without_an_interruption_stays_what_it_is():
-    with pytest.raises(ZeroDivisionError), keras_transformer_cli.interruption_counts():
-        raise ZeroDivisionError
-
-
 NATIVE = """
 import os
-from keras_transformer_cli import without_notes
+from keras_transformer_cli.importing import without_notes
 with without_notes():
     os.write(2, b"I0000 00:00:1 a.cc:1] a note\\nE0000 00:00:1 a.cc:2] an error\\n")
     os.write(2, b"the last words")
@@ -141,39 +87,9 @@ def test_tensorflow_multiplies_by_onednn_unless_it_is_told_not_to(asked, uses):
     assert (b"oneDNN custom operations are on" in done.stderr) is uses
 
 
-@pytest.mark.parametrize("closed", ["", " 2>&-"])
-def test_the_command_says_nothing_but_what_was_asked(closed):
-    command = f"{sys.executable} -c 'import keras_transformer_cli; keras_transformer_cli.main()' score --help{closed}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60)
-    assert done.stdout.startswith(b"usage: keras-transformer score") and done.stderr == b""
-
-
-WRITES = """
-import os, subprocess, sys
-from keras_transformer_cli import without_notes
-with without_notes():
-    pass
-with open(sys.argv[1], "wb") as file:
-    os.write(2, b"native code's\\n")
-    subprocess.run(["sh", "-c", "set -e; echo said; echo complained >&2"], check=True)
-    print("an error", file=sys.stderr)
-    file.write(b"ours\\n")
-assert sys.stdin is sys.stdout is None
-"""
-
-
-def test_nothing_gets_the_number_of_a_closed_stream(tmp_path):
-    program, output = tmp_path / "program.py", tmp_path / "output"
-    program.write_text(WRITES)
-    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, program, output]
-    done = subprocess.run(command, env=environment(ROOT), timeout=60)
-    assert done.returncode == 0 and output.read_bytes() == b"ours\n"
-
-
 @pytest.mark.parametrize(
     "command",
     [
-        ["keras_transformer_cli.py", "translate", "--workdir"],
         ["-m", "keras_transformer", "translate", "--workdir"],
         ["-mkeras_transformer", "translate", "--workdir"],
         ["-m", "export", "--to", "nowhere", "--workdir"],
@@ -199,10 +115,3 @@ def test_the_command_of_another_package_has_its_own_backend(tmp_path):
         env=environment(ROOT, KERAS_BACKEND="torch"),
     )  # fmt: skip  # of which there is none: only what is said matters
     assert done.stdout == "torch\n" or "torch" in done.stderr
-
-
-def test_the_file_is_the_command_too(tmp_path):
-    command = [sys.executable, "keras_transformer_cli.py", "translate", "--workdir", tmp_path]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith("error: ")
-    assert "model.keras" in done.stderr

@@ -3,8 +3,8 @@ import itertools
 
 import pytest
 
-from export import lines
-from export.lines import chunks, read_lines
+from keras_transformer_cli import lines
+from keras_transformer_cli.lines import chunks, read_lines
 
 
 def read(data):
