@@ -25,7 +25,7 @@ import re
 import string
 from pathlib import Path
 
-from export.versions import NAME, ExportError, name_of, versions
+from export.versions import MODEL_NAME, ExportError, name_of, versions
 
 TEMPLATES = Path(__file__).with_name("templates")
 MODELS = "models.config"
@@ -38,7 +38,7 @@ HEADER = """\
 def model_name(to: Path) -> str:
     """`name_of(to)`, which must be one that a server can have."""
     name = name_of(to)
-    if not NAME.fullmatch(name):
+    if not MODEL_NAME.fullmatch(name):
         raise ValueError(
             "The folder of the versions names the model; it must consist of letters, digits, '.', '_' and '-' "
             f"and begin with a letter or a digit. Received: {name!r} ({to})."

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 WRITING = re.compile(r"\.writing-\d+-(\d+)-(.*)")  # version, process, machine
-LONGEST = 24 * 3600.0  # seconds that another machine is given for an export
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a model: it stands in URLs, command lines and YAML
+MAX_SECONDS = 24 * 3600.0  # seconds that another machine is given for an export
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a model: it stands in URLs, command lines and YAML
 MAX_VERSION = 2**63 - 1  # a server keeps it in 64 bits and takes no notice of a folder with a larger number
 
 
@@ -30,7 +30,7 @@ class ExportError(RuntimeError):
 def name_of(to: Path) -> str:
     """The name of a model: that of the folder of its versions, or for WORKDIR/export that of the run."""
     to = Path(os.path.realpath(to))  # a link has the name of what it leads to
-    return to.parent.name if to.name == "export" and NAME.fullmatch(to.parent.name) else to.name
+    return to.parent.name if to.name == "export" and MODEL_NAME.fullmatch(to.parent.name) else to.name
 
 
 def versions(to: Path) -> list[int]:
@@ -103,7 +103,7 @@ def _may_be_written(path, process, machine):
     if machine == platform.node():
         return _is_alive(process)
     with contextlib.suppress(FileNotFoundError):  # or its export has just ended
-        return time.time() - path.stat().st_mtime < LONGEST
+        return time.time() - path.stat().st_mtime < MAX_SECONDS
     return False
 
 

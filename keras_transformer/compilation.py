@@ -1,10 +1,9 @@
 """Compiles a search by XLA, for the shapes for which that pays.
 
 XLA makes a search up to three times as fast, but compiles every shape of its input anew, which takes seconds. So inputs
-are padded to a few shapes, and a shape is compiled as soon as that is cheaper: when the time it has taken without XLA,
-and the time it is certain to take yet, are more than compiling takes, by the last shape that was compiled. So a
-sentence is translated at once and a large file by compiled programs, and where a sentence comes now and then, the
-shapes that keep coming back are compiled.
+are padded to a few shapes. A shape is compiled once the time that it has taken without XLA, and will certainly take
+yet, is more than the last compilation took. So a single sentence is translated at once, a large file mostly by compiled
+programs, and where sentences come now and then, the shapes that keep coming back are compiled in the end.
 
     ids (61, 21)  --as a graph, until (64, 24) has taken as long as compiling; then padded-->  compiled (64, 24)
 

@@ -23,7 +23,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.bootstrap import Counts, count, middle
-from keras_transformer.processor import CORES, NAME
+from keras_transformer.processor import CORES, PROCESSOR
 from keras_transformer.suspicion import suspicion
 
 TOKENIZE = BLEU.TOKENIZER_DEFAULT  # 13a
@@ -228,7 +228,7 @@ def compare(
 
 
 def evaluate(
-    sources, hypotheses, references, *, other=None, about=None, num_examples=10, edges=EDGES, **options
+    sources, hypotheses, references, *, other=None, about=None, num_examples=10, edges=EDGES, lowercase=False, **options
 ) -> Evaluation:
     """Evaluates one output in every way that this module has.
 
@@ -238,10 +238,11 @@ def evaluate(
         about: an `About`.
         num_examples: the most that are kept of the worst and of the best sentences.
         edges: of `by_length`.
-        **options: those of `score`.
+        lowercase, **options: those of `score`.
     """
     _check_lines(sources=sources, hypotheses=hypotheses, references=references, other=other)
-    examples = _examples(sources, hypotheses, references, options.get("lowercase", False))
+    examples = _examples(sources, hypotheses, references, lowercase)
+    options["lowercase"] = lowercase
     imperfect = [e for e in examples if e.hypothesis != e.reference and e.chrf < 100]  # chrF ignores blanks
     num_examples = min(num_examples, math.ceil(len(examples) / 2))
     return Evaluation(
@@ -260,7 +261,7 @@ def provenance(test_set) -> dict[str, str]:
     return ({"test set": test_set} if test_set else {}) | {"date": date.today().isoformat()}
 
 
-def evaluate_translator(translator, sources, references, *, title="Evaluation", test_set="", **options):
+def evaluate_translator(translator, sources, references, *, title="Evaluation", test_set="", other=None, **options):
     """Translates the sources and evaluates the translations. -> Evaluation, translations
 
     Args:
@@ -268,9 +269,9 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
         sources, references: lists of equally many strings.
         title: of the report.
         test_set: what the report calls it.
-        **options: those of `evaluate`, but for `about`.
+        other, **options: those of `evaluate`, but for `about`.
     """
-    _check_lines(sources=sources, references=references, other=options.get("other"))
+    _check_lines(sources=sources, references=references, other=other)
     began = time.monotonic()
     hypotheses = translator.translate(sources)
     seconds = time.monotonic() - began
@@ -287,14 +288,14 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
             "timing": "building the graph is included in the speed",
         },
     )
-    return evaluate(sources, hypotheses, references, about=about, **options), hypotheses
+    return evaluate(sources, hypotheses, references, other=other, about=about, **options), hypotheses
 
 
 def _hardware():
     import tensorflow as tf  # which the translator has loaded
 
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
-    names = [f"{NAME}, {CORES} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
+    names = [f"{PROCESSOR}, {CORES} cores", *(gpu.get("device_name", "GPU") for gpu in gpus)]
     return ", ".join([*names, platform.system()])
 
 

@@ -44,9 +44,9 @@ def replacing(path: Path, aside: Path | None = None) -> Iterator[Path]:
 def filling(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     """A folder to write to, whose files replace those of `folder` when the block ends. An error inside changes no file.
 
-    `names` are all the files that belong together; those that are not written are removed. The last is the one without
-    which the others are nothing: the old one is removed first and the new one comes last, so a killed process leaves
-    the old files, the new ones, or none of that name.
+    `names` are all the files that belong together; those that are not written are removed. The last one makes them
+    valid: the old one is deleted first and the new one moved in last. So after a kill there are the old files, the new
+    ones, or none of that last name.
     """
     aside, last = folder / FILLING, names[-1]
     shutil.rmtree(aside, ignore_errors=True)

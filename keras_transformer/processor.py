@@ -21,6 +21,6 @@ def _name(description):
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # that may be used
 _DESCRIPTION = _description()
-NAME = _name(_DESCRIPTION)
+PROCESSOR = _name(_DESCRIPTION)
 AVX512 = "avx512f" in _DESCRIPTION.split()  # registers of 512 bits
 AVX2_ALONE = "avx2" in _DESCRIPTION.split() and not AVX512  # of 256 bits at most

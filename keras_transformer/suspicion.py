@@ -2,8 +2,8 @@
 
 import unicodedata
 
-NUM_WORDS = 10  # the longest loop that is looked for, in words or letters
-NUM_LETTERS = 12  # letters that a loop inside of words must fill: "hahaha" is a word, "Rhabarbarbarbarbara" is a fault
+LONGEST_LOOP = 10  # that is looked for, in words or letters
+MIN_LETTERS = 12  # letters that a loop inside of words must fill: "hahaha" is a word, "Rhabarbarbarbarbara" is a fault
 
 
 def suspicion(source, hypothesis, reference) -> str:
@@ -23,7 +23,7 @@ def suspicion(source, hypothesis, reference) -> str:
 def repeats(words) -> bool:
     """Whether the same words, or the same letters, come three times in a row. Digits and marks may: 1,000,000,000."""
     letters = _letters(" ".join(words))
-    return _has_loop(words, shortest=3) or any(_has_loop(stretch, shortest=NUM_LETTERS) for stretch in letters)
+    return _has_loop(words, shortest=3) or any(_has_loop(stretch, shortest=MIN_LETTERS) for stretch in letters)
 
 
 def _letters(text):
@@ -35,7 +35,7 @@ def _letters(text):
 
 def _has_loop(units, shortest, times=3):
     """Whether some units come `times` times in a row, filling at least `shortest` units."""
-    for n in range(1, min(NUM_WORDS, len(units) // times) + 1):
+    for n in range(1, min(LONGEST_LOOP, len(units) // times) + 1):
         run = n  # length of the stretch up to here that repeats with period n
         for unit, before in zip(units[n:], units, strict=False):
             run = run + 1 if unit == before else n

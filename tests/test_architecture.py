@@ -33,7 +33,7 @@ ALLOWED = {
     "subwords": [],
     "tokenizer": ["files", "processor", "subwords"],
     "decoding": ["fast.xla"],
-    "data": ["tokenizer", "config", "files", "progress"],
+    "data": ["keras_transformer_cli.lines", "tokenizer", "config", "files", "progress"],
     "inference": ["tokenizer", "decoding", "model_products", "fast.products_in_graph"],
     "compilation": ["processor", "fast.xla"],
     "model_folder": ["model", "tokenizer", "config", "files"],

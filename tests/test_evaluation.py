@@ -310,4 +310,4 @@ def test_importing_scores_imports_no_network_and_no_matplotlib():
 
 
 def test_a_report_names_the_processor_and_its_cores():
-    assert evaluation._hardware().startswith(f"{processor.NAME}, {processor.CORES} cores, ")
+    assert evaluation._hardware().startswith(f"{processor.PROCESSOR}, {processor.CORES} cores, ")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_transformer.processor import AVX2_ALONE, AVX512, NAME
+from keras_transformer.processor import AVX2_ALONE, AVX512, PROCESSOR
 from tests.processes import environment
 
 
@@ -18,10 +18,10 @@ def test_numpy_sees_the_same_processor():
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="Linux alone has /proc/cpuinfo")
 def test_the_processor_is_named_as_linux_names_it():
-    assert NAME and "\n" not in NAME
+    assert PROCESSOR and "\n" not in PROCESSOR
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
-    assert not models or {NAME} == models  # ARM has none there
+    assert not models or {PROCESSOR} == models  # ARM has none there
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no cores to choose")

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from export.serve import RequestLimits
-from export.versions import NAME, name_of
+from export.versions import MODEL_NAME, name_of
 from keras_transformer_cli.errors import exit_code_of
 from keras_transformer_cli.importing import use_tensorflow, without_notes
 from keras_transformer_cli.interruption import exit_on_interrupt
@@ -73,7 +73,7 @@ def _host(text):
 
 
 def _name(text):
-    if not NAME.fullmatch(text):
+    if not MODEL_NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(f"must be letters, digits, . _ -, first a letter or digit. Received: {text!r}")
     return text
 

@@ -56,7 +56,7 @@ class Versions:
         self._states: dict[int, State] = {}
         self._broken: dict[int, frozenset] = {}  # the files that could not be loaded
         self._loaded = {}  # by version
-        self._models: dict[int, tuple] = {}  # the SavedModels that are loaded, see `_model`
+        self._stamps: dict[int, tuple] = {}  # of those that are loaded, see `_stamp`
         self._newest: int | None = None  # of those that are loaded
         self._labels: dict[str, int] = {}
         self._num_requests: dict[int, int] = {}  # under way, by version
@@ -151,7 +151,7 @@ class Versions:
         """The versions that are loaded or not known to be broken, newest first, with what tells their SavedModels from
         others; and the labels, which stay as they were where these are damaged."""
         sound = [each for each in versions(self._folder) if each in self._loaded or self._is_sound(each)]
-        found = {version: _model(self._folder / str(version)) for version in sorted(sound, reverse=True)}
+        found = {version: _stamp(self._folder / str(version)) for version in sorted(sound, reverse=True)}
         try:
             labels = self._read_labels()
         except (OSError, ValueError) as error:
@@ -165,12 +165,12 @@ class Versions:
 
     async def _load_once(self, version, found):
         """Loads a version that was found, unless it is loaded or known to be broken. -> whether it is loaded now"""
-        model = found.get(version)
-        is_new = version in found and (version not in self._loaded or model not in (None, self._models[version]))
+        stamp = found.get(version)
+        is_new = version in found and (version not in self._loaded or stamp not in (None, self._stamps[version]))
         if is_new and await asyncio.to_thread(self._is_sound, version):
             loaded = await self._try_to_load(version)
             if loaded is not None:
-                self._loaded[version], self._models[version] = loaded, model
+                self._loaded[version], self._stamps[version] = loaded, stamp
                 gc.collect()  # see `_unload`: it may have replaced another one
             if version in self._loaded:  # else it goes on as it was
                 self._states[version] = State("AVAILABLE")
@@ -200,7 +200,7 @@ class Versions:
 
     async def _unload(self, version):
         self._states[version] = State("UNLOADING")
-        del self._loaded[version], self._models[version]  # the last request frees it
+        del self._loaded[version], self._stamps[version]  # the last request frees it
         while self._num_requests.get(version):
             await asyncio.sleep(0.02)
         self._num_requests.pop(version, None)
@@ -219,7 +219,7 @@ def _in_one_line(error):
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _model(folder):
+def _stamp(folder):
     """What tells the SavedModel in a folder from another one in its place; None where there is none."""
     with contextlib.suppress(OSError):
         status = os.stat(folder / "saved_model.pb")

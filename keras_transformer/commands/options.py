@@ -28,7 +28,7 @@ def load_translator(options, xla=None):
 
 
 def files_of_run(workdir) -> list:
-    """The files that are read of a run or that it needs later: no output may take their place. None has no files."""
+    """The files of a run, which no output may overwrite; none where `workdir` is None."""
     if not workdir:
         return []
     from keras_transformer.data.sources import files

@@ -45,7 +45,7 @@ def configure(options):
 
 
 def run(options) -> int:
-    """Trains; returns the exit code. A KeyboardInterrupt loses nothing that the same command would not do again."""
+    """Trains; returns the exit code. After a KeyboardInterrupt the same command makes again whatever was lost."""
     config = configure(options)
     if options.workdir is None and config.data.train != "demo":
         raise ConfigError(f"{WORKDIR} is for the built-in corpus; other text needs its own folder: --workdir FOLDER.")

@@ -24,6 +24,7 @@ from keras_transformer.data.sources import DataError, Pair
 from keras_transformer.files import sync, write_json
 from keras_transformer.progress import Progress
 from keras_transformer.tokenizer import Tokenizers
+from keras_transformer_cli.lines import chunks
 
 FORMAT = 2  # part of the keys: with another number every store is built anew
 CHUNK_PAIRS = 8192  # tokenised at a time, so that this much of the text is in memory
@@ -134,7 +135,7 @@ def refuse_other_files(folder: Path):
 
 def tokenise(pairs: Iterable[Pair], tokenizers: Tokenizers, cleaning: Cleaning) -> Iterator[list[tuple]]:
     """The rows of the store, a chunk at a time: the ids of both sides."""
-    for chunk in chunks(pairs):
+    for chunk in chunks(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS, lambda pair: len(pair[0]) + len(pair[1])):
         sources, targets = zip(*chunk, strict=True)
         rows = zip(tokenizers.source.encode(sources), tokenizers.target.encode(targets), strict=True)
         yield [row for row in rows if cleaning.fits(*row)]
@@ -152,19 +153,6 @@ def write_columns(folder: Path, columns: dict[str, str], chunked_rows: Iterable[
 
 def ids_dtype(tokenizer) -> str:
     return "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
-
-
-def chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Lists of pairs that are bounded in number and, but for one pair, in characters."""
-    chunk, characters = [], 0
-    for pair in pairs:
-        chunk.append(pair)
-        characters += len(pair[0]) + len(pair[1])
-        if len(chunk) == CHUNK_PAIRS or characters > CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
 
 
 def publish(partial: Path, folder: Path):

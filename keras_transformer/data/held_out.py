@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from keras_transformer.data.digests import text_digest
 
-SHARE = 20  # no more than one pair in so many
-FREQUENT = 10  # a source with more than one in so many of these pairs is taken only where others are too few
+ONE_PAIR_IN = 20  # no more than one pair in so many
+FREQUENT_ONE_IN = 10  # a source with more than one in so many of these pairs is taken only where others are too few
 
 
 class HeldOut(frozenset):
@@ -24,7 +24,7 @@ NOTHING = HeldOut()
 
 
 def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
-    """Chooses the pairs to hold out by their sources: at most `most` and one in SHARE, but at least one source, if
+    """Chooses the pairs to hold out by their sources: at most `most` and one in twenty, but one source at least, if
     there are two.
 
     Of the `most` + 1 sources with the smallest digests it takes one after the other, rare ones first, and leaves out
@@ -50,9 +50,9 @@ def choose_held_out(sources: Iterable[str], most: int) -> HeldOut:
                 del numbers[-heapq.heappop(largest)]
     if len(numbers) < 2:
         return NOTHING
-    wanted, digests = min(most, max(1, num_pairs // SHARE)), sorted(numbers)
+    wanted, digests = min(most, max(1, num_pairs // ONE_PAIR_IN)), sorted(numbers)
     left, chosen = wanted, []
-    for digest in sorted(digests, key=lambda digest: numbers[digest] * FREQUENT > wanted):
+    for digest in sorted(digests, key=lambda digest: numbers[digest] * FREQUENT_ONE_IN > wanted):
         if numbers[digest] <= left:
             chosen.append(digest)
             left -= numbers[digest]

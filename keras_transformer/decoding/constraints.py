@@ -14,12 +14,9 @@ def within(constraints, max_length):
     if constraints.prefix_ids is None:
         return constraints
     prefix_ids = tf.cast(constraints.prefix_ids, tf.int32)
-    return constraints._replace(
-        prefix_ids=tf.pad(
-            prefix_ids, [[0, 0], [0, 1]]
-        ),  # (B, P + 1), so that there is something to read behind the end
-        prefix_lengths=tf.minimum(tf.cast(constraints.prefix_lengths, tf.int32), tf.shape(prefix_ids)[1]),
-    )
+    prefix_lengths = tf.minimum(tf.cast(constraints.prefix_lengths, tf.int32), tf.shape(prefix_ids)[1])
+    prefix_ids = tf.pad(prefix_ids, [[0, 0], [0, 1]])  # (B, P + 1): there is something to read behind the end
+    return constraints._replace(prefix_ids=prefix_ids, prefix_lengths=prefix_lengths)
 
 
 def forced(constraints, index):

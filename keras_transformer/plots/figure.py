@@ -10,7 +10,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 BLUE, SKY, ORANGE = "#0072B2", "#56B4E9", "#D55E00"
 DPI = 150
 NUMBER = "{x:,.10g}"  # 20,000 and 0.0005
-LETTERS, TITLE_LINES = 10, 4  # of a title: letters an inch, the most lines
+CHARACTERS_AN_INCH, TITLE_LINES = 10, 4  # of a title, and its most lines
 BOX = "□"  # instead of a letter
 
 
@@ -22,7 +22,8 @@ def new_figure(width, height, title=""):
         raise ImportError('Pictures need matplotlib: pip install -e ".[plots]"') from error
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     if title:
-        lines = textwrap.wrap(renderable(title), int(width * LETTERS), max_lines=TITLE_LINES, placeholder=" …")
+        characters = int(width * CHARACTERS_AN_INCH)
+        lines = textwrap.wrap(renderable(title), characters, max_lines=TITLE_LINES, placeholder=" …")
         figure.suptitle("\n".join(lines), fontsize=12, parse_math=False)
     return figure
 

@@ -3,7 +3,7 @@
 import unicodedata
 
 NUM_SUSPICIOUS = 20  # so many suspicious outputs are shown, all are counted
-MAX_LETTERS = 400  # a longer sentence is cut: an output in a loop fills pages
+MAX_CHARACTERS = 400  # a longer sentence is cut: an output in a loop fills pages
 TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the direction of the text around
 
 
@@ -47,7 +47,7 @@ def suspicious_remark(suspicious):
 
 def shown(text):
     """One line of text that can be printed: what would break or hide it is spelt out, what is too long is cut."""
-    cut = text[:MAX_LETTERS] + " …" if len(text) > MAX_LETTERS else text
+    cut = text[:MAX_CHARACTERS] + " …" if len(text) > MAX_CHARACTERS else text
     return "".join(f"\\u{ord(c):04x}" if _is_invisible(c) else c for c in cut)
 
 

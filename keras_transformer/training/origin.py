@@ -7,7 +7,7 @@ from keras_transformer.config import Config, ConfigError, differences
 
 
 def load_origin(folder, config: Config) -> model_folder.Contents:
-    """What `folder` holds; refused where its model and that of `config` have other shapes, or read other text."""
+    """What `folder` holds. Refuses a model whose shapes are not those of `config`, or that reads text differently."""
     origin = model_folder.load(Path(folder))
     sizes = origin.model.source_vocab_size, origin.model.vocab_size
     if sizes != (found := tuple(tokenizer.vocab_size for tokenizer in origin.tokenizers)):

@@ -35,12 +35,12 @@ class Result(NamedTuple):
 
     step: int  # steps made
     metadata: dict | None  # model.json of a finished run
-    signal: int | None  # what stopped an unfinished one
+    stopped_by: int | None  # the signal that ended an unfinished one
 
     @property
     def exit_code(self):
         """0 for a finished run, 128 + the number of the signal for an interrupted one (130 SIGINT, 143 SIGTERM)."""
-        return 0 if self.metadata is not None else 128 + (self.signal or signal.SIGTERM)
+        return 0 if self.metadata is not None else 128 + (self.stopped_by or signal.SIGTERM)
 
 
 class Run:
@@ -88,7 +88,9 @@ class Run:
         """-> the run that this one starts from, or None; the text"""
         begun, start_from = self.workdir.has_begun, self.config.train.start_from
         origin = load_origin(start_from, self.config) if start_from and not begun else None
-        given = origin.tokenizers if origin else Tokenizers.load(self.workdir.path) if start_from else None
+        given = None
+        if start_from:
+            given = origin.tokenizers if origin else Tokenizers.load(self.workdir.path)
         return origin, prepare(self.config.data, self.workdir.path, say=self.say, begun=begun, given=given)
 
     def _training_plan(self):
@@ -249,7 +251,7 @@ class Run:
 
     def _take_changes(self, step):
         if self.is_chief and self.changes:
-            self.workdir.take(self.config, step)
+            self.workdir.change_config(self.config, step)
             self.say("\n    ".join(["The configuration has changed:", *self.changes]))
 
     def _has_only_the_model(self, state):

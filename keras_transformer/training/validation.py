@@ -1,5 +1,6 @@
 """How good a set of weights is: loss, perplexity and BLEU on the validation set, with some translations to read."""
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -66,8 +67,8 @@ class Judge:
         sources, references = [source for source, _ in self.texts], [target for _, target in self.texts]
         translations = self.translator.translate(sources)
         found = bleu(translations, references, **self.score_options) if references else None
-        shown = zip(sources, references, translations, strict=True)
-        samples = tuple(Sample(*texts) for texts, _ in zip(shown, range(self.num_samples), strict=False))
+        rows = zip(sources, references, translations, strict=True)
+        samples = tuple(Sample(*row) for row in itertools.islice(rows, self.num_samples))
         return Verdict(loss, perplexity(nll), found, samples)
 
     @tf.function(reduce_retracing=True, autograph=False)

@@ -131,8 +131,8 @@ class Workdir:
                 "config.json of a run; give another --workdir."
             )
 
-    def take(self, config: Config, step: int):
-        """Writes the configuration that a run goes on with after `step`; refuses one with other rates so far."""
+    def change_config(self, config: Config, step: int):
+        """Writes the configuration for the steps after `step`; refuses one that has other learning rates before."""
         old, new = self.load_config().train, config.train
         starts = [each.cooldown_start for each in (old, new)]
         is_changed = (old.steps, old.cooldown_steps) != (new.steps, new.cooldown_steps)

@@ -2,7 +2,6 @@ import errno
 import itertools
 import json
 import os
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from keras_transformer.config import DataConfig
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.columns import ColumnWriter
-from keras_transformer.data.corpus import Corpus, build_corpus, chunks, ids_dtype
+from keras_transformer.data.corpus import Corpus, build_corpus, ids_dtype, tokenise
 from keras_transformer.data.sources import DataError
 from keras_transformer.tokenizer import Tokenizer
 
@@ -86,14 +85,12 @@ class TestStore:
             assert (tmp_path / "train" / name).read_bytes() == (folder / name).read_bytes()
         assert again.meta["files"] == Corpus(folder).meta["files"]
 
-    def test_memory_is_bounded_by_pairs_and_characters(self, monkeypatch):
+    def test_memory_is_bounded_by_pairs_and_characters(self, tokenizers, monkeypatch):
         monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 5)
         monkeypatch.setattr(corpus_module, "CHUNK_CHARACTERS", 100)
         pairs = [("a", "b")] * 12 + [("c" * 99, "dd"), ("e", "f")]
-        parts = list(chunks(iter(pairs)))
-        assert [len(part) for part in parts] == [5, 5, 3, 1]
-        assert list(chain.from_iterable(parts)) == pairs
-        assert list(chunks([])) == []
+        parts = list(tokenise(iter(pairs), tokenizers, Cleaning(DataConfig())))
+        assert [len(part) for part in parts] == [5, 5, 2, 1, 1]
 
     def test_a_chunk_is_tokenised_and_written_before_the_next_one_is_read(self, build, pairs, monkeypatch):
         monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 5)

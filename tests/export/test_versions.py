@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from export.versions import LONGEST, ExportError, free_version, publish, remove_stale, versions
+from export.versions import MAX_SECONDS, ExportError, free_version, publish, remove_stale, versions
 from keras_transformer import files
 
 
@@ -130,7 +130,7 @@ def test_what_killed_exports_have_left_is_removed_and_what_others_write_is_not(n
     (tmp_path / f".writing-1-{os.getppid()}-{here}").mkdir()
     (tmp_path / f".writing-2-{os.getpid()}-{there}").mkdir()
     (tmp_path / f".writing-3-{no_process}-{there}").mkdir()
-    yesterday = time.time() - LONGEST - 1
+    yesterday = time.time() - MAX_SECONDS - 1
     (tmp_path / f".writing-4-{os.getppid()}-{there}").mkdir()
     os.utime(tmp_path / f".writing-4-{os.getppid()}-{there}", (yesterday, yesterday))
     remove_stale(tmp_path)

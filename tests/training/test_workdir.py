@@ -95,13 +95,13 @@ def test_what_changes_no_step_that_was_made_may_differ(tmp_path):
     assert workdir.claim(after) == ["train.log_steps: 20 -> 7", "train.steps: 100 -> 200"]
     assert workdir.load_config() == before
     with pytest.raises(WorkdirError, match="at step 81. .* fall after step 80, .* after step 180"):
-        workdir.take(after, 81)
+        workdir.change_config(after, 81)
     assert workdir.load_config() == before
-    workdir.take(after, 80)
+    workdir.change_config(after, 80)
     assert workdir.load_config() == after
-    workdir.take(after.replace(train=dict(log_steps=3)), 190)  # in the cooldown, which stays
+    workdir.change_config(after.replace(train=dict(log_steps=3)), 190)  # in the cooldown, which stays
     with pytest.raises(WorkdirError, match="at step 181"):  # begins where it did, and falls faster
-        workdir.take(after.replace(train=dict(steps=190, cooldown_steps=10)), 181)
+        workdir.change_config(after.replace(train=dict(steps=190, cooldown_steps=10)), 181)
 
 
 def test_a_model_that_was_started_from_may_lie_elsewhere(tmp_path):
