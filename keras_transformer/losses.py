@@ -1,5 +1,7 @@
 """Cross-entropy with label smoothing, Section 5.4."""
 
+import math
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -28,6 +30,7 @@ def cross_entropies(labels, logits, label_smoothing):
         is_symbol = isinstance(logits, keras.KerasTensor)
         normaliser = ops.logsumexp(logits, axis=-1) if is_symbol else log_sum_exp(logits)  # (B, T)
         nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
+        nll = ops.where(labels < ops.shape(logits)[-1], nll, math.nan)  # XLA would take the last id for one too large
         smoothed = nll
         if label_smoothing:
             uniform = normaliser - ops.mean(logits, axis=-1)  # cross-entropy against 1 / V everywhere

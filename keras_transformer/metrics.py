@@ -30,6 +30,7 @@ class NegativeLogLikelihood(_TokenMean):
 
     def __init__(self, name="nll", dtype=None):
         super().__init__(name=name, dtype=dtype)
+        self._direction = "down"  # for callbacks of Keras's that monitor it: less is better
 
     def values(self, y_true, y_pred):
         return cross_entropies(y_true, y_pred, label_smoothing=0.0)[1]
@@ -52,6 +53,7 @@ class TokenAccuracy(_TokenMean):
 
     def __init__(self, name="accuracy", dtype=None):
         super().__init__(name=name, dtype=dtype)
+        self._direction = "up"
 
     def values(self, y_true, y_pred):
         return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1))

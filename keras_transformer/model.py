@@ -283,7 +283,22 @@ class Transformer(keras.Model):
         base = super().get_config()
         kept = {key: base[key] for key in ("name", "dtype", "trainable") if key in base}
         vocabularies = {"vocab_size": self.vocab_size, "source_vocab_size": self.source_vocab_size}
+        layers = self._flatten_layers(include_self=False)
+        frozen = [path for layer in layers if (path := self._path_inside(layer)) and not layer.trainable]
+        kept |= {"frozen": frozen} if frozen and self.trainable else {}
         return {**kept, **vocabularies, **self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config):
+        model = super().from_config({key: value for key, value in config.items() if key != "frozen"})
+        if frozen := config.get("frozen"):  # layers that are not trained, which Keras would forget
+            for layer in model._flatten_layers(include_self=False):  # a layer comes before those in it
+                layer.trainable = model._path_inside(layer) not in frozen
+        return model
+
+    def _path_inside(self, layer):
+        """The path of a layer below this model; None of one without weights."""
+        return layer.path and layer.path.removeprefix(f"{self.path}/")
 
 
 def _range(size):

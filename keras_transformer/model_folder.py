@@ -46,6 +46,8 @@ def load(folder: Path) -> Contents:
     """What a folder holds; refuses what is damaged or does not belong together."""
     model_path, config_path = folder / "model.keras", folder / "config.json"
     if not model_path.exists():
+        if folder.is_file():
+            raise NotADirectoryError(f"Expected the folder of a finished run or a saved translator. Received: {folder}")
         is_run = (folder / "checkpoints").is_dir()
         raise FileNotFoundError(
             f"A finished run, or a saved translator, holds a model.keras. There is none in {folder}"

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import takewhile
+from numbers import Integral
 from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple, Self
@@ -150,7 +151,7 @@ class Tokenizer:
 
     def decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """The text of every sequence up to its end; padding and begin of sentence are ignored, any integer is taken."""
-        visible = [self._visible(ids) for ids in sequences]
+        visible = [self._visible(ids) for ids in _sequences(sequences)]
         return self._processor.decode(visible) if visible else []  # SentencePiece would take [] for one sequence
 
     def _visible(self, ids) -> list[int]:
@@ -193,6 +194,14 @@ def _without_surrogates(text):
     if not isinstance(text, str):
         raise TypeError(f"Expected strings in a list. Received: {text!r:.80} in it.")
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _sequences(sequences):
+    """A list of sequences of ids; refuses a single one."""
+    sequences = list(sequences)
+    if sequences and isinstance(sequences[0], Integral):
+        raise TypeError(f"Expected sequences of ids in a list. Received: {sequences!r:.80}")
+    return sequences
 
 
 def _no_string(texts):
@@ -270,6 +279,7 @@ class Tokenizers(NamedTuple):
 
 def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """Sequences of ids as one array, filled up with padding. -> (B, S)"""
+    sequences = _sequences(sequences)
     ids = np.full((len(sequences), max([1, *map(len, sequences)])), PAD_ID, np.int32)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence

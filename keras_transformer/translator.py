@@ -24,7 +24,7 @@ from keras_transformer.decoding import length_penalty
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.model_products import keep_panels
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizers, pad
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Tokenizers, pad
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
@@ -60,7 +60,7 @@ class Translator:
 
     Args:
         model: a `Transformer`.
-        tokenizers: its `Tokenizers`.
+        tokenizers: its `Tokenizers`, or a `Tokenizer` that both sides have.
         decode: the `DecodeConfig`.
         xla: whether XLA compiles the search of `translate` and `translate_nbest`; all others run as a graph. None: only
             for the shapes for which that pays, see `compilation.py`. A compiled search keeps a copy of the decoder's
@@ -73,11 +73,18 @@ class Translator:
     def __init__(
         self,
         model: Transformer,
-        tokenizers: Tokenizers,
+        tokenizers: Tokenizers | Tokenizer,
         decode: DecodeConfig | None = None,
         *,
         xla: bool | None = None,
     ):
+        if isinstance(tokenizers, Tokenizer):
+            tokenizers = Tokenizers(tokenizers, tokenizers)
+        given = {"model": (model, Transformer), "tokenizers": (tokenizers, Tokenizers)}
+        given |= {"decode": (decode, DecodeConfig)} if decode is not None else {}
+        for name, (value, kind) in given.items():
+            if not isinstance(value, kind):
+                raise TypeError(f"`{name}` must be a {kind.__name__}. Received: {value!r:.80}")
         model_folder.check_sizes(tokenizers, model)
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla, self._data = xla, None
@@ -98,12 +105,13 @@ class Translator:
         return translator
 
     def save(self, folder):
-        """Writes the model, in float32, the tokenizers and the rules of the search to a folder of their own.
+        """Writes the model, the tokenizers and the rules of the search to a folder of their own.
 
-        `load`, `python -m export` and the commands that translate, score, evaluate and plot attention take the folder
-        as they take that of a finished run; it holds nothing of a training. It must be new or empty, or one that this
-        method has written, which is written over: an error leaves what was there, and a kill the old translator, the
-        new one, or, in the last moment, one that `load` refuses and `save` writes anew.
+        A model that computes in 16 bits is written in float32. `load`, `python -m export` and the commands that
+        translate, score, evaluate and plot attention take the folder as they take that of a finished run; it holds
+        nothing of a training. It must be new or empty, or one that this method has written, which is written over: an
+        error leaves what was there, and a kill the old translator, the new one, or, in the last moment, one that `load`
+        refuses and `save` writes anew.
         """
         folder, config = Path(folder), self._config().to_dict()
         if not (model_folder.is_free(folder) or model_folder.is_saved_translator(folder)):

@@ -127,6 +127,27 @@ def test_a_saved_model_goes_on_training_where_it_was(tmp_path, data):
         assert np.allclose(ours, theirs, atol=1e-6), ours.path
 
 
+def test_what_is_frozen_stays_frozen_where_a_model_is_saved_or_cloned(tmp_path, data):
+    source_ids, target_ids, labels = data
+    model = compiled(dropout=0.0)
+    for layer in (*model.encoder, model.target_embedding, model.decoder[0].self_attention):
+        layer.trainable = False
+    model.encoder[0].feed_forward.trainable = True  # in a block that is frozen
+    model.compile(keras.optimizers.Adam(1e-3), SmoothedCrossEntropy(0.1))
+    model.train_on_batch((source_ids, target_ids), labels)
+    model.save(tmp_path / "model.keras")
+    trained = {v.path for v in model.trainable_variables}
+    assert {path.split("/")[1] for path in trained} == {"encoder_0", "decoder_0"}
+    assert "frozen" not in compiled().get_config()
+    restored = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    for copy in (restored, keras.models.clone_model(model)):
+        assert {v.path for v in copy.trainable_variables} == trained
+    assert int(restored.optimizer.iterations) == 1
+    restored.trainable = False  # Keras hands on only what changes
+    restored.trainable = True
+    assert len(restored.trainable_variables) == len(compiled().trainable_variables)
+
+
 @pytest.mark.parametrize("policies", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")])
 def test_weights_are_the_same_under_every_policy(tmp_path, policies):
     first, second = (small_model(**VARIANTS["everything"], dtype=policy) for policy in policies)
@@ -219,8 +240,9 @@ def test_fit_evaluate_and_predict_work_with_ordinary_callbacks(tmp_path, data, k
         valid = ((source_ids, target_ids), labels)
         train = dict(x=(source_ids, target_ids), y=labels, batch_size=batch_size)
     callbacks = [
-        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_nll", mode="min", save_best_only=True),
-        keras.callbacks.EarlyStopping(monitor="val_nll", mode="min", patience=3, restore_best_weights=True),
+        keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_perplexity", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(tmp_path / "right.keras", monitor="val_accuracy", save_best_only=True),
+        keras.callbacks.EarlyStopping(monitor="val_nll", patience=3, restore_best_weights=True),
     ]
     history = model.fit(**train, validation_data=valid, epochs=3, callbacks=callbacks, verbose=0).history
     assert {"loss", "nll", "perplexity", "accuracy", "val_loss", "val_nll", "val_perplexity"} <= set(history)

@@ -208,6 +208,15 @@ def test_a_negative_label_has_no_weight(labels, logits, label):
         np.testing.assert_array_equal(figure(negative, logits), figure(padded, logits))
 
 
+@pytest.mark.parametrize("label", [V, V + 500])
+def test_a_label_that_is_no_id_of_the_model_gives_no_number(labels, logits, label):
+    labels = labels.copy()
+    labels[0, 0] = label
+    found = tf.function(cross_entropies, jit_compile=True)(labels, logits, 0.1)
+    for values in found:
+        assert np.isnan(values[0, 0]) and np.isfinite(values[1]).all()
+
+
 def test_symbols_and_unknown_sizes_are_taken():
     assert SmoothedCrossEntropy()(keras.Input((3,)), keras.Input((3, 5))).shape == ()
     loss = tf.function(

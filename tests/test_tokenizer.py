@@ -258,6 +258,12 @@ class TestTokenizers:
             assert [t.model_bytes for t in Tokenizers.load(tmp_path)] == [source.model_bytes, target.model_bytes]
 
 
+def test_a_single_sequence_of_ids_is_no_list_of_them(trained):
+    for take in (pad, trained["bpe"].decode):
+        with pytest.raises(TypeError, match=r"Expected sequences of ids in a list. Received: \[5, 6, 3\]"):
+            take([5, 6, 3])
+
+
 def test_padding_fills_up_with_zeros():
     np.testing.assert_array_equal(pad([[5, 6, 7], [8]]), [[5, 6, 7], [8, 0, 0]])
     assert pad([]).shape == (0, 1) and pad([[]]).tolist() == [[0]]

@@ -245,6 +245,29 @@ def test_a_model_of_fewer_pieces_is_refused(translator):
         Translator(model, translator.tokenizers)
 
 
+def test_a_single_tokenizer_is_that_of_both_sides(translator):
+    single = Translator(translator.model, translator.tokenizers.target)
+    assert single.tokenizers == (translator.tokenizers.target,) * 2
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"model": keras.Sequential()}, "`model` must be a Transformer. Received: <Sequential"),
+        ({"tokenizers": ("a", "b")}, r"`tokenizers` must be a Tokenizers. Received: \('a', 'b'\)"),
+        ({"decode": {"beam_width": 2}}, "`decode` must be a DecodeConfig. Received: {'beam_width': 2}"),
+    ],
+)
+def test_what_is_no_part_of_a_translator_is_refused(translator, changed, message):
+    with pytest.raises(TypeError, match=message):
+        Translator(**{"model": translator.model, "tokenizers": translator.tokenizers, **changed})
+
+
+def test_the_file_of_a_model_is_not_its_folder(finished_run):
+    with pytest.raises(NotADirectoryError, match=r"Expected the folder of .* Received: .*model\.keras"):
+        Translator.load(finished_run / "model.keras")
+
+
 def test_batches_of_one_shape_are_announced_and_get_smaller_with_many_beams(finished_run, monkeypatch):
     translator, asked = Translator.load(finished_run, tokens_per_batch=256), []
 

@@ -169,13 +169,29 @@ def shifted(source_ids, labels) -> Batch:
         labels        5 6 3 0
         target_ids    2 5 6 0
         weights       1 1 1 0
+
+    Arrays or lists give arrays; tensors, as in the graph of a `tf.data` pipeline, give tensors, and ragged ones are
+    filled up with padding.
     """
+    if tf.is_tensor(labels):
+        source_ids, labels = (x.to_tensor() if isinstance(x, tf.RaggedTensor) else x for x in (source_ids, labels))
+        _check_rows(source_ids, labels)
+        target_ids = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
+        is_label = labels != PAD_ID
+        return Batch(Inputs(source_ids, tf.where(is_label, target_ids, PAD_ID)), labels, tf.cast(is_label, tf.float32))
     source_ids, labels = np.asarray(source_ids), np.asarray(labels)
+    _check_rows(source_ids, labels)
     is_label = labels != PAD_ID
     target_ids = np.zeros_like(labels)
     target_ids[:, 1:] = labels[:, :-1]
     target_ids[:, 0] = BOS_ID
     return Batch(Inputs(source_ids, np.where(is_label, target_ids, PAD_ID)), labels, is_label.astype(np.float32))
+
+
+def _check_rows(source_ids, labels):
+    shapes = tf.TensorShape(source_ids.shape), tf.TensorShape(labels.shape)
+    if not (all(shape.rank in (2, None) for shape in shapes) and shapes[0][:1].is_compatible_with(shapes[1][:1])):
+        raise ValueError(f"Expected ids (B, S) and labels (B, T). Received: {' and '.join(map(str, shapes))}.")
 
 
 def growth(corpus: Corpus, amount: float) -> np.ndarray:

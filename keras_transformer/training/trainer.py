@@ -333,6 +333,8 @@ def train(config: Config, workdir, *, check=None, deliver=None) -> Result:
     Returns:
         A `Result`. Its `metadata` is None where a signal has stopped the run; the same call then goes on.
     """
+    if not isinstance(config, Config):
+        raise TypeError(f"`config` must be a Config, as `load_recipe` returns it. Received: {config!r:.80}")
     workdir = Workdir(workdir)
     try:
         strategy = strategies.make_strategy(config.train.strategy)

@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DataConfig
-from keras_transformer.data.batches import Batch, BatchPlan, Inputs
+from keras_transformer.data.batches import Batch, BatchPlan, Inputs, shifted
 from keras_transformer.data.cleaning import Cleaning
 from keras_transformer.data.corpus import Corpus, build_corpus
 from keras_transformer.data.sources import read_pairs
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Tokenizers
+from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Tokenizers, pad
 
 TOKENS = 500
 
@@ -244,3 +244,29 @@ def test_no_shape_is_wider_than_the_longest_text(corpus, pairs, tokenizers):
     for most, expected in ((None, False), (longest, True)):
         plan = BatchPlan(sampled, tokens_per_batch=1500, subword_sampling=0.5, max_length=most)
         assert (max(max(shape[1:]) for shape in plan.shapes) <= longest) is expected
+
+
+def test_ids_are_shifted_in_the_graph_of_a_pipeline_as_outside_of_it():
+    source_ids, labels = np.array([[7, 3, 0], [8, 9, 3]], np.int32), np.array([[5, 6, 3, 0], [3, 0, 0, 0]], np.int32)
+    expected = shifted(source_ids, labels)
+    assert expected.inputs.target_ids.tolist() == [[2, 5, 6, 0], [2, 0, 0, 0]]
+    (found,) = tf.data.Dataset.from_tensors((source_ids, labels)).map(shifted)
+    for ours, theirs in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+
+
+def test_strings_become_batches_in_the_graph_of_a_pipeline(tokenizers):
+    texts = ["Anna sleeps.", "Anna sees the dog."], ["Anna schläft.", "Anna sieht den Hund."]
+    ids = [pad(tokenizer.encode(side)) for tokenizer, side in zip(tokenizers, texts, strict=True)]
+    source, target = (tokenizer.graph_tokenizer() for tokenizer in tokenizers)
+    pipeline = tf.data.Dataset.from_tensor_slices(texts).batch(2)
+    (found,) = pipeline.map(lambda a, b: shifted(source.encode_tensor(a), target.encode_tensor(b)))
+    for ours, theirs in zip(tf.nest.flatten(found), tf.nest.flatten(shifted(*ids)), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", [np.array, tf.constant], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("source_ids, labels", [([1, 3], [4, 3]), ([[1, 3]], [[4, 3], [5, 3]])])
+def test_what_are_no_pairs_is_refused(kind, source_ids, labels):
+    with pytest.raises(ValueError, match=r"Expected ids \(B, S\) and labels \(B, T\). Received: "):
+        shifted(kind(source_ids), kind(labels))
