@@ -1,4 +1,4 @@
-"""Installs the packages keras_transformer and export, and the console command keras-transformer."""
+"""Installs the packages keras_transformer, keras_transformer_cli and export, and the console command."""
 
 import re
 from pathlib import Path

@@ -16,7 +16,8 @@ def cross_entropies(labels, logits, label_smoothing):
 
     The smoothed target is (1 - epsilon) one-hot + epsilon / V uniform. Its cross-entropy needs three numbers a
     position, the logit of the label, the mean of the logits and their log-sum-exp; no (B, T, V) target is made. The
-    gradient, softmax - target, is written out, so that the forward pass keeps nothing of that size but the logits.
+    gradient, softmax - target, is written out, so that the forward pass keeps nothing of that size but the logits. A
+    label of V or more gives NaN (without XLA, on a CPU, an error).
     """
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     labels = ops.cast(labels, "int32")
@@ -30,7 +31,7 @@ def cross_entropies(labels, logits, label_smoothing):
         is_symbol = isinstance(logits, keras.KerasTensor)
         normaliser = ops.logsumexp(logits, axis=-1) if is_symbol else log_sum_exp(logits)  # (B, T)
         nll = normaliser - ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
-        nll = ops.where(labels < ops.shape(logits)[-1], nll, math.nan)  # XLA would take the last id for one too large
+        nll = ops.where(labels < ops.shape(logits)[-1], nll, math.nan)  # else XLA takes the last id
         smoothed = nll
         if label_smoothing:
             uniform = normaliser - ops.mean(logits, axis=-1)  # cross-entropy against 1 / V everywhere

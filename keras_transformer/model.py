@@ -68,6 +68,7 @@ class Transformer(keras.Model):
         vocab_size: number of target ids (and of source ids, if `source_vocab_size` is not given).
         source_vocab_size: number of source ids, where the two languages have separate vocabularies.
         name, dtype, trainable: as for every Keras layer; `dtype` may be "mixed_bfloat16".
+        frozen: the layers whose `trainable` is off, by paths as `get_config` has them; Keras would forget them.
         num_encoder_layers, num_decoder_layers: N, 6 each.
         d_model: width of every sub-layer's output, 512.
         d_ff: inner width of the feed-forward networks, 2048.
@@ -86,7 +87,17 @@ class Transformer(keras.Model):
         The logits of the next piece at every target position, (B, T, V), float32.
     """
 
-    def __init__(self, vocab_size, source_vocab_size=None, *, name=None, dtype=None, trainable=True, **hyperparameters):
+    def __init__(
+        self,
+        vocab_size,
+        source_vocab_size=None,
+        *,
+        name=None,
+        dtype=None,
+        trainable=True,
+        frozen=(),
+        **hyperparameters,
+    ):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.autocast = False  # ids that come as floats, as Keras's inputs are, keep their digits
         self.config = ModelConfig.from_dict(hyperparameters)
@@ -116,6 +127,9 @@ class Transformer(keras.Model):
             self.encoder_norm = self._final_norm("encoder_norm")
             self.decoder_norm = self._final_norm("decoder_norm")
         self.build()
+        if frozen:
+            for layer in self._flatten_layers(include_self=False):  # a layer comes before those in it
+                layer.trainable = self._path_inside(layer) not in frozen
 
     def _lock_state(self):
         """Does nothing: Keras would refuse the layers, metrics and weights that a subclass adds to a built model."""
@@ -287,14 +301,6 @@ class Transformer(keras.Model):
         frozen = [path for layer in layers if (path := self._path_inside(layer)) and not layer.trainable]
         kept |= {"frozen": frozen} if frozen and self.trainable else {}
         return {**kept, **vocabularies, **self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config):
-        model = super().from_config({key: value for key, value in config.items() if key != "frozen"})
-        if frozen := config.get("frozen"):  # layers that are not trained, which Keras would forget
-            for layer in model._flatten_layers(include_self=False):  # a layer comes before those in it
-                layer.trainable = model._path_inside(layer) not in frozen
-        return model
 
     def _path_inside(self, layer):
         """The path of a layer below this model; None of one without weights."""

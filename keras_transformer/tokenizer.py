@@ -11,10 +11,9 @@ tensorflow-text operations: its ids equal those of Python on every string.
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
-from numbers import Integral
 from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple, Self
@@ -199,7 +198,7 @@ def _without_surrogates(text):
 def _sequences(sequences):
     """A list of sequences of ids; refuses a single one."""
     sequences = list(sequences)
-    if sequences and isinstance(sequences[0], Integral):
+    if sequences and not isinstance(sequences[0], Iterator) and np.ndim(sequences[0]) == 0:
         raise TypeError(f"Expected sequences of ids in a list. Received: {sequences!r:.80}")
     return sequences
 

@@ -140,7 +140,7 @@ def test_what_is_frozen_stays_frozen_where_a_model_is_saved_or_cloned(tmp_path, 
     assert {path.split("/")[1] for path in trained} == {"encoder_0", "decoder_0"}
     assert "frozen" not in compiled().get_config()
     restored = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    for copy in (restored, keras.models.clone_model(model)):
+    for copy in (restored, keras.models.clone_model(model), Transformer(**model.get_config())):
         assert {v.path for v in copy.trainable_variables} == trained
     assert int(restored.optimizer.iterations) == 1
     restored.trainable = False  # Keras hands on only what changes

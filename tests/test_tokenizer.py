@@ -260,8 +260,10 @@ class TestTokenizers:
 
 def test_a_single_sequence_of_ids_is_no_list_of_them(trained):
     for take in (pad, trained["bpe"].decode):
-        with pytest.raises(TypeError, match=r"Expected sequences of ids in a list. Received: \[5, 6, 3\]"):
-            take([5, 6, 3])
+        for ids in ([5, 6, 3], np.array([5, 6]), tf.constant([5, 6])):
+            with pytest.raises(TypeError, match=r"Expected sequences of ids in a list. Received: \["):
+                take(ids)
+    assert trained["bpe"].decode(iter(row) for row in [[3], [3]]) == ["", ""]
 
 
 def test_padding_fills_up_with_zeros():

@@ -173,8 +173,8 @@ def shifted(source_ids, labels) -> Batch:
     Arrays or lists give arrays; tensors, as in the graph of a `tf.data` pipeline, give tensors, and ragged ones are
     filled up with padding.
     """
-    if tf.is_tensor(labels):
-        source_ids, labels = (x.to_tensor() if isinstance(x, tf.RaggedTensor) else x for x in (source_ids, labels))
+    if tf.is_tensor(source_ids) or tf.is_tensor(labels):
+        source_ids, labels = (_dense(ids) for ids in (source_ids, labels))
         _check_rows(source_ids, labels)
         target_ids = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
         is_label = labels != PAD_ID
@@ -186,6 +186,10 @@ def shifted(source_ids, labels) -> Batch:
     target_ids[:, 1:] = labels[:, :-1]
     target_ids[:, 0] = BOS_ID
     return Batch(Inputs(source_ids, np.where(is_label, target_ids, PAD_ID)), labels, is_label.astype(np.float32))
+
+
+def _dense(ids):
+    return ids.to_tensor() if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
 
 
 def _check_rows(source_ids, labels):

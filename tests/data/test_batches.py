@@ -255,6 +255,12 @@ def test_ids_are_shifted_in_the_graph_of_a_pipeline_as_outside_of_it():
         assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
+def test_an_array_beside_a_tensor_becomes_one():
+    source_ids, labels = [[7, 3]], tf.ragged.constant([[5, 6, 3]])
+    for found in (shifted(source_ids, labels), shifted(labels, source_ids)):
+        assert all(tf.is_tensor(ids) for ids in tf.nest.flatten(found))
+
+
 def test_strings_become_batches_in_the_graph_of_a_pipeline(tokenizers):
     texts = ["Anna sleeps.", "Anna sees the dog."], ["Anna schläft.", "Anna sieht den Hund."]
     ids = [pad(tokenizer.encode(side)) for tokenizer, side in zip(tokenizers, texts, strict=True)]

@@ -30,7 +30,7 @@ def test_the_command_gets_its_options_and_its_exit_code_is_handed_on(capsys):
     ("error", "code", "said"),
     [
         (ConfigError("`steps` must be positive."), 2, "`steps` must be positive."),
-        (ValueError("no such file"), 1, "no such file"),
+        (ValueError("another value:\n    steps"), 1, "another value:\n    steps"),
         (CheckpointError("another model"), 1, "another model"),
         (ExportError("version 2 exists"), 1, "version 2 exists"),
         (ImportError("no package"), 1, "no package"),
@@ -40,7 +40,7 @@ def test_the_command_gets_its_options_and_its_exit_code_is_handed_on(capsys):
         (tf.errors.ResourceExhaustedError(None, None, "Graph:\n\nat f\n\nno room [Op:f]"), 1, "no room"),
     ],
 )
-def test_what_its_user_can_mend_is_one_line(capsys, error, code, said):
+def test_what_its_user_can_mend_has_no_traceback(capsys, error, code, said):
     assert exit_code_of(raising(error), None) == code
     assert capsys.readouterr() == ("", f"error: {said}\n")
 
