@@ -18,6 +18,7 @@ from pathlib import Path
 from export import metadata, serving_files, warmup
 from export.contents import operations
 from export.versions import ExportError, free_version, publish
+from keras_transformer_cli.errors import reason
 
 CHECK = Path(__file__).with_name("check.py")
 TOLERANCE, RELATIVE = 1e-4, 1e-5  # of a score, the larger of them: two processes may add up in different orders
@@ -64,7 +65,7 @@ def export_saved_model(
     try:
         path = publish(to, version, make)
     except tf.errors.OpError as error:  # as TensorFlow says that the disk is full
-        raise ExportError(f"No version could be written to {to}. Received: {error.message}") from error
+        raise ExportError(f"No version could be written to {to}. Received: {reason(error.message)}") from error
     serving_files.write(to)
     return path
 

@@ -91,13 +91,18 @@ def complete(to: Path, version: Path):
 
 
 def labels(to: Path) -> dict[str, int]:
-    """The labels in models.config, and the versions that have them; none where there is no such file."""
+    """The labels in models.config, and the versions that have them; none where there is no such file.
+
+    ValueError where it has only other models, as in a folder that was renamed.
+    """
     path = to / "serving" / MODELS
     if not path.exists():
         return {}
     name = name_of(to)
-    found = [model for model in _read(path).model_config_list.config if model.name == name]
-    return dict(found[0].version_labels) if found else {}
+    models = {model.name: model.version_labels for model in _read(path).model_config_list.config}
+    if models and name not in models:
+        raise ValueError(f"{path} must have the model {name}. Received: {', '.join(models)}. No label is known.")
+    return dict(models.get(name, {}))
 
 
 def is_served(version: Path) -> bool:

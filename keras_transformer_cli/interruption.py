@@ -16,6 +16,13 @@ def exit_on_interrupt():
 
 
 @contextlib.contextmanager
+def killed_by_interrupt():
+    """Inside, Ctrl-C kills the process even while native code waits and lets no handler of Python's run."""
+    with _handling(signal.SIG_DFL):
+        yield
+
+
+@contextlib.contextmanager
 def keep_interrupt():
     """Inside, Ctrl-C is a KeyboardInterrupt even where native code makes another error of it, or nothing.
 

@@ -186,6 +186,8 @@ def _from_json(value):
 
 def _cause(error):
     """The end of a chain of exceptions, each of which repeats the one before."""
-    while (error.args and isinstance(error.args[0], Exception)) or getattr(error, "reason", None):
-        error = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.reason
+    inner = error
+    while isinstance(inner, Exception):
+        error = inner
+        inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else getattr(error, "reason", None)
     return error

@@ -177,8 +177,9 @@ class Checkpointing(RunCallback):
             self.model.stop_training = True
 
     def catch_up(self):
-        """Writes the regular checkpoint that is missing if the run was killed right after writing the best one."""
-        if self.start and self._is_due(self.start) and not self.checkpoints.regular_path(self.start).exists():
+        """Writes the regular checkpoint of the step that was resumed from the best one: the run was killed before it
+        could, or it is damaged."""
+        if self.start and self._is_due(self.start) and not self.checkpoints.has(self.start):
             self._write(self.start)
 
     def _is_due(self, step):

@@ -70,6 +70,11 @@ class Checkpoints:
     def regular_path(self, step):
         return self.folder / f"step-{step:08d}.npz"
 
+    def has(self, step) -> bool:
+        """Whether the regular checkpoint of a step is there and whole."""
+        path = self.regular_path(step)
+        return path.exists() and bool(whole([path], say=lambda _: None))  # which `restore` has reported
+
     def save(self, trainee, state, path=None):
         """Writes the run as it stands to `path`; without one, to the regular checkpoint of `state["step"]`."""
         arrays = {name: variable.numpy() for name, variable in named_variables(trainee).items()}

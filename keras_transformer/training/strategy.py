@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import re
 
 import tensorflow as tf
 
 from keras_transformer.config import ConfigError
 from keras_transformer.screen import warn
 from keras_transformer_cli.errors import reason
+from keras_transformer_cli.interruption import killed_by_interrupt
 
 
 class LostWorkerError(RuntimeError):
@@ -32,7 +34,8 @@ def make_strategy(name):
 
 def _multi_worker():
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with killed_by_interrupt():  # which waits in native code
+            return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.UnknownError as error:  # of its gRPC server
         raise OSError(
             "A worker must be able to listen at its own address in TF_CONFIG; another process may have it, such as the "
@@ -47,7 +50,10 @@ def _addresses(text):
         given = json.loads(text or "")
         task, cluster = given["task"], tf.train.ClusterSpec(given["cluster"])
         cluster.task_address(task["type"], int(task["index"]))
-        return [cluster.task_address(job, index) for job in cluster.jobs for index in cluster.task_indices(job)]
+        found = [cluster.task_address(job, index) for job in cluster.jobs for index in cluster.task_indices(job)]
+        if not all(re.fullmatch(r".+:\d+", address) for address in found):
+            raise ValueError("an address is a host and a port")
+        return found
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             '`train.strategy="multi_worker"` needs the environment variable TF_CONFIG, JSON that lists the workers and '

@@ -212,7 +212,8 @@ def test_the_labels_are_those_of_the_model_that_the_folder_names(tmp_path):
     path = export(to, 1, 2) / "models.config"
     assert serving_files.labels(to) == {"stable": 1}
     path.write_text(path.read_text(encoding="utf-8").replace('name: "demo"', 'name: "other"'), encoding="utf-8")
-    assert serving_files.labels(to) == {}
+    with pytest.raises(ValueError, match="must have the model demo. Received: other. No label is known."):
+        serving_files.labels(to)
     path.write_text("no config", encoding="utf-8")
     with pytest.raises(ValueError, match="must be a ModelServerConfig"):
         serving_files.labels(to)

@@ -105,6 +105,15 @@ def test_an_old_damaged_one_is_in_nobodys_way(trainee, tmp_path):
     assert checkpoints.restore(trainee, said.append)["step"] == 20 and not said
 
 
+def test_a_damaged_one_is_not_there(trainee, tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    assert not checkpoints.has(20)
+    checkpoints.save(trainee, {"step": 20})
+    assert checkpoints.has(20)
+    checkpoints.regular_path(20).write_bytes(checkpoints.regular_path(20).read_bytes()[:1000])
+    assert not checkpoints.has(20)
+
+
 def test_no_turned_bit_is_read_as_another_value(tmp_path):
     """A checksum is compared at the end of an entry only, and a turned header may end the array before it."""
     arrays, path = {"a": np.arange(6, dtype=np.float32), "b": np.ones((2, 3), np.float32)}, tmp_path / "x.npz"

@@ -1,6 +1,11 @@
 """Names become strategies, batches become equal parts."""
 
 import json
+import signal
+import socket
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +26,7 @@ from keras_transformer.training.strategy import (
     num_local_replicas,
     worker_index,
 )
+from tests.processes import environment
 from tests.training.batches import dataset, random_batches
 
 GPUS = tf.config.list_logical_devices("GPU")
@@ -79,6 +85,8 @@ CLUSTER = {"worker": ["a:1", "b:1"]}
         json.dumps({"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}),
         json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}),
         json.dumps({"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}),
+        json.dumps({"cluster": {"worker": ["a", "b:1"]}, "task": {"type": "worker", "index": 0}}),
+        json.dumps({"cluster": {"worker": ["a:1", "b:1x"]}, "task": {"type": "worker", "index": 0}}),
     ],
 )
 def test_a_cluster_that_is_none_is_shown(monkeypatch, given):
@@ -94,6 +102,20 @@ def test_a_worker_says_whom_it_waits_for(monkeypatch, capsys, cluster, said):
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda: "all are there")
     assert make_strategy("multi_worker") == "all are there"
     assert capsys.readouterr().err == f"Waiting until all workers are there: {said}\n"
+
+
+def test_a_worker_that_waits_for_the_others_can_be_interrupted():
+    with socket.create_server(("127.0.0.1", 0)) as mine, socket.create_server(("127.0.0.1", 0)) as others:
+        workers = [f"127.0.0.1:{each.getsockname()[1]}" for each in (mine, others)]
+    of_child = environment(
+        TF_CONFIG=json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}})
+    )
+    code = "from keras_transformer.training.strategy import make_strategy as m; m('multi_worker')"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=of_child) as waiting:
+        assert any(line.startswith("Waiting until all workers") for line in waiting.stderr)
+        time.sleep(3)  # it waits in native code
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(30) == -signal.SIGINT
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -257,3 +257,21 @@ def test_the_client_needs_neither_tensorflow_nor_grpc():
     code = "import sys, export.client; export.client.RestClient('http://a', 'b'); print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"tensorflow", "keras", "numpy", "grpc"} & set(done.stdout.split())
+
+
+def test_a_server_without_https_is_said_to_be_none():
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        client = RestClient(f"https://127.0.0.1:{listener.getsockname()[1]}", "demo", retries=0)
+        with client, pytest.raises(ServingError, match="cannot reach https://.*SSL") as caught:
+            client.translate(["a"])
+        thread.join()
+    assert caught.value.code == "UNAVAILABLE"
