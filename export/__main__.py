@@ -43,7 +43,7 @@ def _run(options):
     to = Path(options.to)
     known = _versions(to)  # before
     try:
-        with keep_interrupt():
+        with keep_interrupt():  # here, so that what native code makes of it is one below, too
             path = export_saved_model(
                 options.workdir,
                 to,
