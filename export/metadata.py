@@ -6,6 +6,7 @@ named without their folders.
 
 import json
 import os
+import re
 from pathlib import Path
 
 from export.contents import operations, signatures
@@ -90,7 +91,7 @@ def _languages(train):
 def _suffix(side):
     """The one suffix of all files of a side; "" where they differ. train.en.gz -> en"""
     paths = [side] if isinstance(side, str) else side
-    found = {Path(path.removesuffix(".gz")).suffix.removeprefix(".") for path in paths}
+    found = {Path(re.sub(r"\.gz$", "", path, flags=re.IGNORECASE)).suffix.removeprefix(".") for path in paths}
     return found.pop() if len(found) == 1 else ""
 
 

@@ -12,12 +12,16 @@ from pathlib import Path
 
 FILLING = ".partial"  # a folder inside of one that is being filled
 NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)  # from file systems that do not flush names: CIFS, FUSE, 9p
-DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # raised where a packed file is read
+DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # raised where a compressed file is read
 
 
-def open_packed(path: str | Path, mode: str = "rb"):
-    """Opens a binary file; it is packed by gzip if its name ends with .gz."""
-    return gzip.open(path, mode) if Path(path).suffix == ".gz" else open(path, mode)
+def is_gzip(path: str | Path) -> bool:
+    return Path(path).suffix.lower() == ".gz"
+
+
+def open_binary(path: str | Path, mode: str = "rb"):
+    """Opens a binary file; it is compressed by gzip if its name ends with .gz."""
+    return gzip.open(path, mode) if is_gzip(path) else open(path, mode)
 
 
 @contextlib.contextmanager

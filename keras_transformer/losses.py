@@ -97,4 +97,4 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return cross_entropies(y_true, y_pred, self.label_smoothing)[0]
 
     def get_config(self):
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+        return {**super().get_config(), "dtype": self.dtype, "label_smoothing": self.label_smoothing}

@@ -55,6 +55,7 @@ def load(folder: Path) -> Contents:
         )
     _, config = read_config(config_path)
     with _damage(model_path):
+        zipfile.ZipFile(model_path).close()  # of what is no archive Keras says that there is no such file
         model = keras.saving.load_model(model_path, compile=False)
     tokenizers = Tokenizers.load(folder)
     check_sizes(tokenizers, model, f"{folder}: ")

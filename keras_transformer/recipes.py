@@ -82,6 +82,8 @@ def locate(corpus: TextSource, folder: Path) -> TextSource:
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """["train.steps=100", "preset=tiny"] -> {"train": {"steps": 100}, "preset": "tiny"}."""
+    if isinstance(overrides, str):
+        raise ConfigError(f"Expected a list of section.field=value. Received: {overrides!r}.")
     changes: dict[str, Any] = {}
     for override in overrides:
         key, equals, text = override.partition("=")

@@ -113,6 +113,15 @@ class Tokenizer:
         with replacing(Path(path)) as aside:
             aside.write_bytes(self.model_bytes)
 
+    def __eq__(self, other):
+        return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes
+
+    def __hash__(self):
+        return hash(self.model_bytes)
+
+    def __repr__(self):
+        return f"<Tokenizer of {self.vocab_size} pieces, {self.model_hash[:12]}>"
+
     @property
     def vocab_size(self) -> int:
         return self._processor.vocab_size()
@@ -254,7 +263,7 @@ class Tokenizers(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        return self.source.model_bytes == self.target.model_bytes
+        return self.source == self.target
 
     def save(self, folder: str | Path):
         """Writes tokenizer.model, or source.model and target.model; files of the other kind are removed."""

@@ -259,11 +259,10 @@ def test_other_reductions_of_keras_work(labels, logits):
 
 
 def test_serialisation_keeps_every_argument():
-    loss = SmoothedCrossEntropy(0.3, reduction="sum", name="smoothed")
+    loss = SmoothedCrossEntropy(0.3, reduction="sum", name="smoothed", dtype="float64")
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
-    assert (
-        restored.get_config() == loss.get_config() == {"name": "smoothed", "reduction": "sum", "label_smoothing": 0.3}
-    )
+    expected = {"name": "smoothed", "reduction": "sum", "dtype": "float64", "label_smoothing": 0.3}
+    assert restored.get_config() == loss.get_config() == expected
 
 
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, 1.5])

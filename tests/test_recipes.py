@@ -198,6 +198,10 @@ def test_a_set_of_another_form_fails_with_the_form_that_was_expected(override):
     )
 
 
+def test_a_single_set_is_no_list_of_them():
+    assert error_of(overrides="train.steps=3") == "Expected a list of section.field=value. Received: 'train.steps=3'."
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -68,10 +68,16 @@ class TestTraining:
         again = Tokenizer.train(iter(SENTENCES), vocab_size=700, **KINDS[name])
         assert again.model_bytes == trained[name].model_bytes
         assert again.model_hash == trained[name].model_hash
+        assert again == trained[name] and len({again, trained[name]}) == 1
 
     def test_other_sentences_give_another_hash(self, trained):
         other = Tokenizer.train(SENTENCES[:-1], vocab_size=700)
         assert other.model_hash != trained["bpe"].model_hash
+        assert other != trained["bpe"] and other != other.model_bytes
+
+    def test_it_shows_its_size_and_which_one_it_is(self, trained):
+        bpe = trained["bpe"]
+        assert repr(bpe) == f"<Tokenizer of {bpe.vocab_size} pieces, {bpe.model_hash[:12]}>"
 
     def test_the_vocabulary_has_at_most_the_size_that_was_asked_for(self, trained):
         assert all(0 < tokenizer.vocab_size <= 700 for tokenizer in trained.values())

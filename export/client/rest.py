@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from urllib.parse import quote
 
 import requests
@@ -53,6 +54,7 @@ class RestClient(Client):
         if not url.lower().startswith(("http://", "https://")):
             raise ValueError(f"`url` must begin with http:// or https://. Received: {url}.")
         self._model_url = f"{url.rstrip('/')}/v1/models/{quote(model, safe='')}"
+        self._shown_url = re.sub("//[^/]*@", "//", self._model_url)  # without a password
         self._path = _path(version, label)
         self._timeout = timeout
         self._session = _session(retries)
@@ -95,11 +97,11 @@ class RestClient(Client):
         return content[name]
 
     def _foreign(self, what):
-        message = f"{self._model_url} does not answer as TensorFlow Serving: {what}"
+        message = f"{self._shown_url} does not answer as TensorFlow Serving: {what}"
         return ServingError("INTERNAL", message[:400])
 
     def _ask(self, method, what, body=None):
-        url = self._model_url + self._path + what
+        url, shown = (start + self._path + what for start in (self._model_url, self._shown_url))
         headers = {"Content-Type": "application/json"} if body is not None else {}
         timeout = (min(CONNECT_TIMEOUT, self._timeout), self._timeout)
         try:
@@ -107,15 +109,15 @@ class RestClient(Client):
                 method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             )
         except requests.ConnectTimeout as error:
-            raise ServingError("UNAVAILABLE", f"cannot reach {url}: no connection within {timeout[0]:g} s") from error
+            raise ServingError("UNAVAILABLE", f"cannot reach {shown}: no connection within {timeout[0]:g} s") from error
         except requests.Timeout as error:
-            raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
+            raise ServingError("DEADLINE_EXCEEDED", f"no answer from {shown} within {self._timeout:g} s") from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
             if isinstance(_cause(error), ReadTimeoutError):  # after the headers
-                raise ServingError("DEADLINE_EXCEEDED", f"no answer from {url} within {self._timeout:g} s") from error
-            raise ServingError("UNAVAILABLE", f"cannot reach {url}: {_cause(error)}") from error
+                raise ServingError("DEADLINE_EXCEEDED", f"no answer from {shown} within {self._timeout:g} s") from error
+            raise ServingError("UNAVAILABLE", f"cannot reach {shown}: {_cause(error)}") from error
         except requests.RequestException as error:
-            raise ServingError("UNKNOWN", f"{url}: {error}") from error
+            raise ServingError("UNKNOWN", f"{shown}: {error}") from error
         return _content(response)
 
 

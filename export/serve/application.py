@@ -137,16 +137,16 @@ class Application:
         if size > limit:
             raise RequestError(413, f"The body of a request may have at most {limit} bytes")
         body = b"".join(chunks)
-        return _unpacked(body, limit) if "gzip" in request.headers.get("content-encoding", "") else body
+        return _decompressed(body, limit) if "gzip" in request.headers.get("content-encoding", "") else body
 
 
-def _unpacked(body, limit):
-    """What is packed by gzip, as TensorFlow Serving takes it too."""
+def _decompressed(body, limit):
+    """What is compressed by gzip, as TensorFlow Serving takes it too."""
     try:
         with gzip.open(io.BytesIO(body)) as file:
             text = file.read(limit + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RequestError(400, f"The body must be packed by gzip, as its headers say: {error}") from error
+        raise RequestError(400, f"The body must be compressed by gzip, as its headers say: {error}") from error
     if len(text) > limit:
         raise RequestError(413, f"The body of a request may have at most {limit} bytes")
     return text

@@ -4,10 +4,10 @@ import sys
 import typing
 from pathlib import Path
 
-from keras_transformer.commands.lines import check_output, named, open_output
+from keras_transformer.commands.lines import check_output, naming_full_disk, open_output
 from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
 from keras_transformer.config import BleuTokenizer, ConfigError, DataConfig
-from keras_transformer.files import open_packed
+from keras_transformer.files import open_binary
 from keras_transformer.screen import warn
 from keras_transformer_cli.options import add_decode, add_file
 
@@ -47,7 +47,7 @@ def run(options) -> int:
 
     evaluation, hypotheses, translator = _evaluated(options)
     try:
-        with named("standard output"):
+        with naming_full_disk("standard output"):
             print(report.text(evaluation), flush=True)
     finally:  # even if nobody reads; and the scores come first, should a file fail to be written
         _write(options, evaluation, hypotheses, translator)
@@ -118,5 +118,5 @@ def _write(options, evaluation, hypotheses, translator):
 
 
 def _write_text(path, text):
-    with named(path), open_packed(path, "wb") as file:
+    with naming_full_disk(path), open_binary(path, "wb") as file:
         file.write(text.encode("utf-8"))

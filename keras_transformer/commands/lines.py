@@ -2,7 +2,7 @@
 alone, by data/sources.py.)
 
 What a line is: keras_transformer_cli/lines.py. Of one that is too long the rest is left out, with a note. A file whose
-name ends with .gz is packed.
+name ends with .gz is compressed.
 """
 
 import codecs
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from keras_transformer.files import DAMAGED_GZIP, open_packed
+from keras_transformer.files import DAMAGED_GZIP, is_gzip, open_binary
 from keras_transformer.screen import warn
 from keras_transformer_cli import lines
 
@@ -59,7 +59,7 @@ def chunks(rows: Iterable[tuple[str, ...]], num_rows: int) -> Iterator[list[tupl
 def open_input(path):
     if path is None:
         return contextlib.nullcontext(_standard("stdin"))
-    return open_packed(path)
+    return open_binary(path)
 
 
 def _standard(name):
@@ -86,8 +86,8 @@ def open_output(path, *inputs, kept=()):
         opened = contextlib.nullcontext(_standard("stdout"))
     else:
         check_output(path, *inputs, *kept)
-        opened = open_packed(path, "wb")
-    with named(path or "standard output"), opened as file:
+        opened = open_binary(path, "wb")
+    with naming_full_disk(path or "standard output"), opened as file:
 
         def write(lines: Iterable[str]):
             for line in lines:
@@ -98,13 +98,13 @@ def open_output(path, *inputs, kept=()):
 
 
 @contextlib.contextmanager
-def named(path):
+def naming_full_disk(path):
     """Adds the path to an error that says that there is no more room."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            error.filename = error.filename or path
+            error.filename = error.filename or str(path)
         raise
 
 
@@ -143,7 +143,7 @@ def _status(path, stream):
 
 def count_lines(path) -> int | None:
     """How many lines a file has; None where only reading would tell (standard input, a pipe, .gz)."""
-    if path is None or not Path(path).is_file() or Path(path).suffix == ".gz":
+    if path is None or not Path(path).is_file() or is_gzip(path):
         return None
     with open(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))

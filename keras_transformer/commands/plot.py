@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from keras_transformer.commands.lines import check_output
+from keras_transformer.commands.lines import check_output, naming_full_disk
 from keras_transformer.commands.options import add_workdir, files_of_run
 from keras_transformer.config import ConfigError
 from keras_transformer_cli.options import add_file
@@ -38,7 +38,8 @@ def run(options) -> int:
         raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or have no ending (PNG). Received: {path}.")
     if options.kind != "attention" and (given := [name for name in OF_ATTENTION if getattr(options, name) is not None]):
         raise ConfigError(f"--{given[0]} belongs to plot attention. Received: plot {options.kind}.")
-    KINDS[options.kind](options, path)
+    with naming_full_disk(path):
+        KINDS[options.kind](options, path)
     print(path)
     return 0
 

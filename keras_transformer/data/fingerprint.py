@@ -1,10 +1,10 @@
 """What a corpus is, as a short value that changes whenever the text does.
 
-Files count by the SHA-256 of what is stored (of packed text that of the packed file), wherever they lie and whatever
-they are called. So that a run need not read gigabytes when it starts, the hashes are kept together with each file's
-size and time of change. Where these are as they were, the contents are taken to be the same (as git and make do),
-except within two seconds of the change: some file systems keep no finer times. TFDS sets count by name, version and
-sizes, and the demo corpus by its first sentences.
+Files count by the SHA-256 of what is stored (of compressed text that of the compressed file), wherever they lie and
+whatever they are called. So that a run need not read gigabytes when it starts, the hashes are kept together with each
+file's size and time of change. Where these are as they were, the contents are taken to be the same (as git and make
+do), except within two seconds of the change: some file systems keep no finer times. TFDS sets count by name, version
+and sizes, and the demo corpus by its first sentences.
 """
 
 import hashlib

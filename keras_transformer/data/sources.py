@@ -1,7 +1,7 @@
 """Where pairs of sentences come from: line-aligned text files, a TSV, a TFDS translate set, the built-in demo corpus.
 
     data.train                              pairs
-    ["a.en", "a.de"]                        line i of a.en with line i of a.de; `.gz` is unpacked on the way
+    ["a.en", "a.de"]                        line i of a.en with line i of a.de; `.gz` is decompressed on the way
     [["a.en", "b.en"], ["a.de", "b.de"]]    the same for several files, one after the other
     "a.tsv"                                 columns 1 and 2 of every line; further columns are ignored
     "tfds:wmt14_translate/de-en"            German to English; "en-de" reads the same set the other way round
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from keras_transformer.config import DataConfig, TextSource
 from keras_transformer.data.demo import demo_pairs
-from keras_transformer.files import DAMAGED_GZIP, open_packed
+from keras_transformer.files import DAMAGED_GZIP, open_binary
 
 Pair = tuple[str, str]  # source text, target text
 DEMO_PAIRS = {"train": 40_000, "valid": 1_000, "test": 1_000}  # unless a limit says otherwise
@@ -111,7 +111,7 @@ def read_aligned(first_side: list[Path], second_side: list[Path]) -> Iterator[Pa
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
-    if ".tsv" not in path.suffixes[-2:]:
+    if ".tsv" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
         raise DataError(
             "A corpus must be a pair of text files, one .tsv file, 'tfds:NAME/SOURCE-TARGET' or 'demo'. "
             f"Received: {str(path)!r}."
@@ -127,7 +127,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """The lines of one UTF-8 file, plain or .gz, without their ends."""
     number = 0
     try:
-        with open_packed(path) as file:
+        with open_binary(path) as file:
             for number, line in enumerate(file, start=1):  # a binary file splits at b"\n" alone
                 if number == 1:
                     line = line.removeprefix(BYTE_ORDER_MARK)

@@ -25,6 +25,8 @@ def make_strategy(name):
         addresses = _addresses(os.environ.get("TF_CONFIG"))
         warn(f"Waiting until all workers are there: {', '.join(addresses)}")
         return _multi_worker()
+    if name == "auto":
+        _warn_of_cluster(os.environ.get("TF_CONFIG"))
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         devices = gpus or tf.config.list_logical_devices("CPU")
@@ -60,6 +62,19 @@ def _addresses(text):
             """says which one this is: {"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", """
             f""""index": 0}}}}. Received: {f"TF_CONFIG={text}" if text else "no TF_CONFIG"}."""
         ) from error
+
+
+def _warn_of_cluster(text):
+    """Says that a cluster in TF_CONFIG has no effect; platforms set that variable for a single machine, too."""
+    try:
+        workers = _addresses(text)
+    except ConfigError:
+        return
+    if len(workers) > 1:
+        warn(
+            f'TF_CONFIG names {len(workers)} processes, and this one trains by itself; `train.strategy="multi_worker"` '
+            "lets them train together."
+        )
 
 
 @contextlib.contextmanager

@@ -138,21 +138,21 @@ def test_a_closed_stream_is_said(name, monkeypatch):
         list(read_lines(None)) if name == "stdin" else open_output(None).__enter__()
 
 
-def test_a_packed_file_is_unpacked(tmp_path):
+def test_a_compressed_file_is_decompressed(tmp_path):
     path = tmp_path / "in.txt.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfa\n" * 2 + b"b"))
     assert list(read_lines(path)) == ["a", "\ufeffa", "b"]
     assert count_lines(path) is None
 
 
-def test_an_output_with_such_a_name_is_packed(tmp_path):
+def test_an_output_with_such_a_name_is_compressed(tmp_path):
     with open_output(tmp_path / "out.gz") as write:
         write(["ä", "b"])
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == "ä\nb\n".encode()
 
 
 @pytest.mark.parametrize("damage", [lambda x: x[:-20], lambda x: b"text" + x, lambda x: x[:40] + b"\0" * 9 + x[49:]])
-def test_a_packed_file_that_is_damaged_is_said_to_be_so(tmp_path, damage):
+def test_a_compressed_file_that_is_damaged_is_said_to_be_so(tmp_path, damage):
     path = tmp_path / "in.txt.gz"
     path.write_bytes(damage(gzip.compress(b"".join(b"%d\n" % i for i in range(999)))))
     with pytest.raises(ValueError, match="in.txt.gz: the gzip file is damaged after line"):

@@ -1,5 +1,6 @@
 """Pictures of a run."""
 
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,6 +36,12 @@ def test_every_kind_is_a_png(finished_run, tmp_path, arguments, capsys):
 def test_a_picture_is_what_its_name_says(finished_run, tmp_path, name, begins):
     assert main(["plot", "schedule", "--workdir", str(finished_run), "--output", str(tmp_path / name)]) == 0
     assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which Linux has")
+def test_a_full_disk_is_said_with_the_path(finished_run, capsys):
+    assert main(["plot", "schedule", "--workdir", str(finished_run), "--output", "/dev/full"]) == 1
+    assert "No space left on device: '/dev/full'" in capsys.readouterr().err
 
 
 def test_another_name_is_refused_and_the_file_is_left_alone(finished_run, tmp_path, capsys):

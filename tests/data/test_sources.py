@@ -25,7 +25,7 @@ class TestFiles:
         first, second = write("a.en", ["one", "two"]), write("a.de", ["eins", "zwei"])
         assert read(first, second, reverse=True, limit=1) == [("eins", "one")]
 
-    def test_several_files_follow_one_another_and_gz_is_unpacked(self, write):
+    def test_several_files_follow_one_another_and_gz_is_decompressed(self, write):
         first = (write("a.en", ["one"]), write("b.en.gz", gzip.compress(b"two\nthree\n")))
         second = (write("a.de.gz", gzip.compress(b"eins\n")), write("b.de", ["zwei", "drei"]))
         assert read(first, second) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
@@ -105,8 +105,12 @@ class TestTsv:
         assert read(path) == [("one", "eins"), ("two", "zwei")]
         assert read(path, reverse=True) == [("eins", "one"), ("zwei", "two")]
 
-    def test_it_may_be_packed(self, write):
-        assert read(write("a.tsv.gz", gzip.compress(b"one\teins\n"))) == [("one", "eins")]
+    @pytest.mark.parametrize("name", ["a.tsv.gz", "A.TSV.GZ"])
+    def test_it_may_be_compressed(self, write, name):
+        assert read(write(name, gzip.compress(b"one\teins\n"))) == [("one", "eins")]
+
+    def test_its_name_may_be_in_capitals(self, write):
+        assert read(write("A.TSV", ["one\teins"])) == [("one", "eins")]
 
     def test_a_line_of_one_column_is_refused_with_its_number(self, write):
         with pytest.raises(DataError, match=r"a\.tsv, line 2: expected two columns.*'two zwei'"):

@@ -14,6 +14,7 @@ from export import contents, metadata
         ("tfds:flores/eng-deu", ("eng", "deu")),
         (["a.en", "a.de"], ("en", "de")),
         (["a.tok.en.gz", "b/train.de"], ("en", "de")),
+        (["a.en.GZ", "a.de.GZ"], ("en", "de")),
         ([["a.en", "b.en"], ["a.de", "b.de.gz"]], ("en", "de")),
         ([["a.en", "b.fr"], ["a.de", "b.de"]], None),
         (["train.src", "train.tgt"], None),

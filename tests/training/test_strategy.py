@@ -54,6 +54,15 @@ def test_auto_takes_every_gpu_where_there_are_several(monkeypatch, found):
     assert describe(strategy) == ("CPU", "GPU", "GPU, 2 replicas")[found]
 
 
+@pytest.mark.parametrize("workers, said", [(["a:1", "b:1"], "TF_CONFIG names 2 processes"), (["a:1"], ""), (None, "")])
+def test_auto_says_that_a_cluster_has_no_effect(monkeypatch, capsys, workers, said):
+    given = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}} if workers else {}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(given))
+    assert make_strategy("auto").num_replicas_in_sync == (len(GPUS) or 1)
+    err = capsys.readouterr().err
+    assert said in err if said else not err
+
+
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
 def test_every_row_of_every_batch_reaches_one_replica_in_order(name):
     batches, strategy = random_batches(3), make_strategy(name)

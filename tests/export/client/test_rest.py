@@ -227,6 +227,14 @@ def test_a_server_that_is_not_there_is_unavailable():
     assert caught.value.code == "UNAVAILABLE"
 
 
+def test_a_password_in_the_url_is_not_shown():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    with RestClient(f"http://me:s@cret@{host}", "demo", retries=0) as client, pytest.raises(ServingError) as caught:
+        client.translate(["a"])
+    assert f"http://{host}/v1" in caught.value.message and "cret" not in str(caught.value)
+
+
 def test_a_server_that_cannot_be_connected_to_is_unavailable():
     with socket.socket() as full, contextlib.ExitStack() as stack:
         full.bind(("127.0.0.1", 0))

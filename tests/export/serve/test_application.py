@@ -142,7 +142,7 @@ def test_a_body_may_be_packed(url):
     assert error(ask(too_large)) == (413, f"The body of a request may have at most {LIMIT} bytes")
     for body in (b'{"instances": ["a"]}', packed[:-9], packed + b"x"):
         code, said = error(ask(body))
-        assert code == 400 and "must be packed by gzip" in said
+        assert code == 400 and "must be compressed by gzip" in said
 
 
 def test_a_client_that_hangs_up_does_no_harm(url):
