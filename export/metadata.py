@@ -13,8 +13,6 @@ from export.contents import operations, signatures
 
 PATH = Path("assets.extra", "metadata.json")  # below the folder of a version
 FORMAT = 1  # of metadata.json
-# Sections of a configuration, and their fields that hold paths.
-FIELDS_WITH_PATHS = {"data": {"train", "valid", "test"}, "train": {"start_from"}}
 NO_LANGUAGE = {"txt", "src", "tgt", "trg", "ref", "raw", "tok", "bpe"}  # suffixes of text files that name no language
 
 
@@ -54,7 +52,9 @@ def read(folder: Path) -> dict:
 
 def without_folders(config):
     """A configuration whose files and runs are named without the folders that they lie in."""
-    return {section: _without_folders(fields, FIELDS_WITH_PATHS.get(section, ())) for section, fields in config.items()}
+    from keras_transformer.config import PATHS
+
+    return {section: _without_folders(fields, PATHS.get(section, ())) for section, fields in config.items()}
 
 
 def _without_folders(fields, with_paths):

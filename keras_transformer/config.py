@@ -19,6 +19,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
+# Sections, and their fields that hold paths.
+PATHS = {"data": ("train", "valid", "test", "tokenizer_model"), "train": ("start_from",)}
 MAX_INTEGER = 2**31 - 1  # of all settings but seeds: tensors of int32 hold no more
 
 
@@ -179,6 +181,7 @@ class ModelConfig(_Section):
 MAX_SEARCH_LENGTH = 2**20  # the most pieces that a limit of a search may be set to
 MAX_ALPHA = 6.0  # with this the length penalty of the longest search still fits a float32
 MAX_BEAMS = 200  # per sentence; the cost of attention grows with their square, as each looks at the slots of all
+SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"  # by their ids
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
 TextSource = str | tuple[str | tuple[str, ...], ...]
@@ -200,6 +203,10 @@ class DataConfig(_Section):
     character_coverage: float = 1.0  # share of running text whose characters get a piece; less for a very noisy corpus
     tokenizer_pairs: int = 1_000_000  # the tokenizer is trained on at most this many pairs, drawn evenly from train
     byte_fallback: bool = False  # unknown characters become bytes instead of <unk>
+    symbols: tuple[str, ...] = ()  # strings that are one piece each, wherever they stand: tags such as <2de>
+    # SentencePiece models to take instead of training any: a file, or [source, target] for two vocabularies. Those of
+    # other systems are taken too; the options of a tokenizer's training have no effect then.
+    tokenizer_model: str | tuple[str, ...] | None = None
     lowercase: bool = False  # case does not count: for the tokenizer, among duplicates and held-out pairs, in scores
     bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
     # Training batches are cut at random; 0: off. bpe: the probability of leaving out a merge, 0.1 in the literature;
@@ -219,11 +226,22 @@ class DataConfig(_Section):
         self.require(0 <= self.subword_sampling <= 1, "subword_sampling", "at least 0 and at most 1")
         # SentencePiece takes no other value.
         self.require(0.98 <= self.character_coverage <= 1, "character_coverage", "at least 0.98 and at most 1")
+        self.require(are_symbols(self.symbols), "symbols", "different strings without blanks, none of a special piece")
+        if self.tokenizer_model is not None:
+            fits = len(self.tokenizer_files) == (1 if self.shared_vocab else 2) and all(self.tokenizer_files)
+            self.require(fits, "tokenizer_model", "one file with data.shared_vocab, [source, target] without it")
+            self.require(not self.symbols, "symbols", "in the model already where data.tokenizer_model gives one")
         for name in ("train", "valid", "test"):
             corpus = getattr(self, name)
             self.require(corpus != "", name, "text: two files, a .tsv file, tfds:... or demo")
             if isinstance(corpus, tuple):
                 self.require(len(corpus) == 2 and all(corpus), name, "a pair: [source file(s), target file(s)]")
+
+    @property
+    def tokenizer_files(self) -> tuple[str, ...]:
+        """The files of `tokenizer_model`."""
+        given = self.tokenizer_model or ()
+        return (given,) if isinstance(given, str) else given
 
     def folded(self, text: str) -> str:
         """The text as it is compared with other text."""
@@ -233,6 +251,12 @@ class DataConfig(_Section):
     def score_options(self) -> dict[str, Any]:
         """How translations are scored: options of `evaluation.score`."""
         return {"lowercase": self.lowercase, "tokenize": self.bleu_tokenizer}
+
+
+def are_symbols(symbols: tuple[str, ...]) -> bool:
+    """Whether these strings can be symbols of a tokenizer."""
+    found = [symbol for symbol in symbols if symbol.split() == [symbol] and symbol not in SPECIAL_PIECES]
+    return len(set(found)) == len(symbols)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -336,6 +360,11 @@ class Config(_Section):
             raise ConfigError(
                 "`data.max_length` must be at most `model.max_positions` where positions are learned. "
                 f"Received: data.max_length={self.data.max_length}, model.max_positions={self.model.max_positions}."
+            )
+        if self.train.start_from and self.data.tokenizer_model:
+            raise ConfigError(
+                "`data.tokenizer_model` cannot be given with `train.start_from`, which has tokenizers. "
+                f"Received: {self.data.tokenizer_model!r} and {self.train.start_from!r}."
             )
         if self.model.tied_embeddings == "all" and not self.data.shared_vocab:
             raise ConfigError(

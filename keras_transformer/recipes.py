@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.config import Config, ConfigError, DecodeConfig, TextSource, did_you_mean
+from keras_transformer.config import PATHS, Config, ConfigError, DecodeConfig, TextSource, did_you_mean
 from keras_transformer.presets import preset
 
 KEYS = ("preset", *(field.name for field in dataclasses.fields(Config)))
-CORPORA = ("train", "valid", "test")  # the fields of [data] that hold paths
 
 
 def load_recipe(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -65,7 +64,7 @@ def absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """`values` with its paths, which are relative to `folder`, made absolute; ~ is the home folder."""
     found = dict(values)
     if isinstance(data := values.get("data"), Mapping):
-        found["data"] = {**data, **{name: locate(data[name], folder) for name in CORPORA if name in data}}
+        found["data"] = {**data, **{name: locate(data[name], folder) for name in PATHS["data"] if name in data}}
     if isinstance(train := values.get("train"), Mapping) and (run := train.get("start_from")) and isinstance(run, str):
         found["train"] = {**train, "start_from": str(folder / os.path.expanduser(run))}
     return found

@@ -21,7 +21,10 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import sentencepiece
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.config import are_symbols
 from keras_transformer.files import replacing
 from keras_transformer.processor import CORES
 from keras_transformer.subwords import Subwords
@@ -54,7 +57,7 @@ class Tokenizer:
             expected = f"{PAD_ID}, {UNK_ID}, {BOS_ID} and {EOS_ID}"
             raise ValueError(
                 f"A tokenizer must have the ids {expected} for <pad>, <unk>, <s> and </s>. Received: {found}; "
-                "`Tokenizer.train` makes such a model."
+                "`Tokenizer.train` makes such a model, `Tokenizer.adopt` makes one of another."
             )
 
     @classmethod
@@ -67,6 +70,7 @@ class Tokenizer:
         byte_fallback: bool = False,
         lowercase: bool = False,
         character_coverage: float = 1.0,
+        symbols: Sequence[str] = (),
     ) -> Self:
         """Trains a model on the given sentences: the same model for the same sentences, on every machine.
 
@@ -76,7 +80,14 @@ class Tokenizer:
             lowercase: Fold case first; Greek's final sigma becomes any other. It is part of the model, so that it holds
                 in the graph too.
             character_coverage: The share of the characters, counted in running text, that become pieces.
+            symbols: Strings that are one piece each, wherever they stand, and never change: tags such as <2de>.
         """
+        symbols = tuple(_no_string(symbols))
+        if not are_symbols(symbols):
+            raise ValueError(
+                "`symbols` must be different strings without blanks, none of a special piece. "
+                f"Received: symbols={symbols!r}."
+            )
         if kind not in KINDS:
             raise ValueError(f"`kind` must be one of {', '.join(KINDS)}. Received: kind={kind!r}.")
         model = io.BytesIO()
@@ -97,6 +108,7 @@ class Tokenizer:
                 num_threads=TRAINING_THREADS,
                 minloglevel=2,
                 max_sentence_length=MAX_SENTENCE,
+                user_defined_symbols=list(symbols),
             )
         except RuntimeError as error:
             raise ValueError(_why_not(error, kind, vocab_size)) from error
@@ -106,6 +118,15 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Self:
         try:
             return cls(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def adopt(cls, path: str | Path) -> Self:
+        """Loads a SentencePiece model that was trained elsewhere. It cuts text as before, into pieces with other ids:
+        those of the special pieces are the ones that every tokenizer has here, and the rest follow in their order."""
+        try:
+            return cls(_with_our_ids(Path(path).read_bytes()))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -185,6 +206,32 @@ class Tokenizer:
     def graph_tokenizer(self) -> "GraphTokenizer":
         """A new tokenizer of tensors. Make it after seeding: `keras.utils.set_random_seed` destroys existing ones."""
         return GraphTokenizer(self)
+
+
+def _with_our_ids(model_bytes):
+    """The same SentencePiece model with the special pieces in front; those that it does not have are added."""
+    try:
+        model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
+    except DecodeError:
+        return model_bytes  # no such model; SentencePiece says so
+    spec, kinds = model.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
+    if spec.model_type not in (spec.BPE, spec.UNIGRAM) or spec.treat_whitespace_as_suffix:
+        kind = spec.ModelType.Name(spec.model_type).lower()
+        where = "behind" if spec.treat_whitespace_as_suffix else "before"
+        raise ValueError(f"A tokenizer must be bpe or unigram, blanks before words. Received: {kind}, {where} them.")
+    special = {
+        spec.pad_piece: kinds.CONTROL,
+        spec.unk_piece: kinds.UNKNOWN,
+        spec.bos_piece: kinds.CONTROL,
+        spec.eos_piece: kinds.CONTROL,
+    }
+    others = [piece for piece in model.pieces if piece.piece not in special]
+    del model.pieces[:]
+    for piece, kind in special.items():
+        model.pieces.add(piece=piece, type=kind, score=0.0)
+    model.pieces.extend(others)
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
+    return model.SerializeToString()
 
 
 def _why_not(error, kind, vocab_size):

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_transformer import inference, model_folder
 from keras_transformer.compilation import WhereItPays, padded_shape
-from keras_transformer.config import MAX_BEAMS, Config, DataConfig, DecodeConfig, plain_number
+from keras_transformer.config import MAX_BEAMS, PATHS, Config, DataConfig, DecodeConfig, plain_number
 from keras_transformer.decoding import length_penalty
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
@@ -127,7 +127,7 @@ class Translator:
             data = DataConfig(
                 shared_vocab=tokenizers.shared, lowercase=tokenizers.source.lowercase, max_length=max_length
             )
-        return Config(model=c, data=data.replace(train=None, valid=None, test=None), decode=self.decode)
+        return Config(model=c, data=data.replace(**dict.fromkeys(PATHS["data"])), decode=self.decode)
 
     @property
     def model(self) -> Transformer:

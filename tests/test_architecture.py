@@ -31,7 +31,7 @@ ALLOWED = {
     "screen": ["keras_transformer_cli"],
     "progress": ["screen"],
     "subwords": [],
-    "tokenizer": ["files", "processor", "subwords"],
+    "tokenizer": ["config", "files", "processor", "subwords"],
     "decoding": ["fast.xla"],
     "data": ["keras_transformer_cli.lines", "tokenizer", "config", "files", "progress"],
     "inference": ["tokenizer", "decoding", "model_products", "fast.products_in_graph"],

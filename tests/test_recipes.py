@@ -86,6 +86,14 @@ def test_paths_of_every_split_are_located(write, tmp_path):
     assert (data.train, data.valid, data.test) == tuple(f"{tmp_path}/{name}.tsv" for name in "abc")
 
 
+def test_the_models_of_tokenizers_are_located_too(write, tmp_path):
+    path = write(
+        '[data]\ntokenizer_model = ["a.model", "b.model"]\nshared_vocab = false\n[model]\ntied_embeddings = "none"\n'
+    )
+    data = load_recipe(path).data
+    assert data.tokenizer_files == (f"{tmp_path}/a.model", f"{tmp_path}/b.model")
+
+
 def test_the_run_to_begin_with_is_located_too(write, tmp_path):
     recipe = write('[train]\nstart_from = "runs/a"\n')
     assert load_recipe(recipe).train.start_from == f"{tmp_path}/runs/a"

@@ -20,9 +20,10 @@ KINDS = {
     "bpe_bytes": dict(kind="bpe", byte_fallback=True),
     "unigram_bytes": dict(kind="unigram", byte_fallback=True),
     "lowercase": dict(kind="bpe", lowercase=True),
+    "symbols": dict(kind="bpe", lowercase=True, symbols=["<2DE>", "ﬁ", "a,b"]),
 }
 # Text as it should not be: any character that has bytes, and those that tokenizers like to trip over more often.
-NASTY = ["</s>", "<unk>", "<pad>", *"ab \t\n\r\0▁<>/s½ﬁßİ\ufeff\ufffd"]
+NASTY = ["</s>", "<unk>", "<pad>", "<2DE>", "a,b", *"ab \t\n\r\0▁<>/s½ﬁßİ\ufeff\ufffd"]
 NASTY += "\u0085\u00a0\u00ad\u0301\u200b\u200d\u2028\u3000"
 TEXT = st.one_of(
     st.text(max_size=40),
@@ -277,10 +278,94 @@ def test_padding_fills_up_with_zeros():
     assert pad([]).shape == (0, 1) and pad([[]]).tolist() == [[0]]
 
 
-def test_a_model_with_other_ids_is_refused():
+class TestSymbols:
+    @pytest.mark.parametrize("kind", ["bpe", "unigram"])
+    @pytest.mark.parametrize("byte_fallback", [False, True])
+    def test_a_symbol_is_one_piece_wherever_it_stands(self, kind, byte_fallback):
+        symbols = ["<2DE>", "ﬁ", "a,b"]
+        tokenizer = Tokenizer.train(
+            SENTENCES, vocab_size=700, kind=kind, byte_fallback=byte_fallback, lowercase=True, symbols=symbols
+        )
+        assert tokenizer.ids(symbols) == [4, 5, 6]
+        for symbol, id_ in zip(symbols, (4, 5, 6), strict=True):
+            [ids] = tokenizer.encode([f"{symbol} Anna{symbol}sleeps{symbol}"])
+            assert ids.count(id_) == 3
+            assert tokenizer.decode([ids]) == [f"{symbol} anna{symbol}sleeps{symbol}"]
+        texts = [f"<2DE> {text}<2DE>" for text in SENTENCES]
+        ids = tokenizer.encode(texts)
+        for sampled in (tokenizer.sample(ids, 0.5, seed=1), tokenizer.sample(ids, 0.1, seed=2)):
+            assert tokenizer.decode(sampled) == tokenizer.decode(ids)
+            assert all(row.count(4) == 2 for row in sampled)
+
+    @pytest.mark.parametrize("symbols", [["a b"], [" a"], [""], ["a", "a"], ["<unk>"], ["a", "</s>"]])
+    def test_what_can_be_no_symbol_is_refused(self, symbols):
+        with pytest.raises(ValueError, match="different strings without blanks, none of a special piece. Received"):
+            Tokenizer.train(SENTENCES, vocab_size=700, symbols=symbols)
+
+    def test_a_single_string_is_no_list_of_symbols(self):
+        with pytest.raises(TypeError, match="Expected strings in a list"):
+            Tokenizer.train(SENTENCES, vocab_size=700, symbols="<2de>")
+
+
+def foreign(path, **options):
+    """A SentencePiece model as others train it."""
     model = io.BytesIO()
+    options = {"model_type": "bpe", "hard_vocab_limit": False, **options}
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=300, minloglevel=2
+        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=700, minloglevel=2, **options
     )
-    with pytest.raises(ValueError, match=r"must have the ids 0, 1, 2 and 3 for <pad>.*Received: \(-1, 0, 1, 2\)"):
-        Tokenizer(model.getvalue())
+    path.write_bytes(model.getvalue())
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+class TestAdoption:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            dict(model_type="unigram", byte_fallback=True),
+            dict(pad_id=3, unk_id=2, bos_id=-1, eos_id=0),
+            dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3),
+            dict(control_symbols=["<cls>"], user_defined_symbols=["<2de>"], pad_piece="[PAD]", pad_id=5),
+            dict(normalization_rule_name="identity", add_dummy_prefix=False),
+        ],
+    )
+    def test_it_cuts_text_as_before_in_python_and_in_the_graph(self, tmp_path, options):
+        theirs = foreign(tmp_path / "their.model", **options)
+        ours = Tokenizer.adopt(tmp_path / "their.model")
+        texts = [*SENTENCES, "<2de> x <cls>", "", "日本", "</s>"]
+        ids = ours.encode(texts)
+        expected = [[theirs.id_to_piece(id_) for id_ in row] for row in theirs.encode(texts)]
+        assert [ours.pieces(row)[:-1] for row in ids] == expected
+        assert ours.decode(ids) == theirs.decode(theirs.encode(texts))
+        assert in_graph(ours.graph_tokenizer(), texts) == ids
+        assert ours.decode(ours.sample(ids, 0.5, seed=1)) == ours.decode(ids)
+
+    def test_a_model_with_our_ids_stays_as_it_is(self, trained, tmp_path):
+        for tokenizer in trained.values():
+            tokenizer.save(tmp_path / "our.model")
+            adopted = Tokenizer.adopt(tmp_path / "our.model")
+            assert adopted.encode(SENTENCES) == tokenizer.encode(SENTENCES)
+
+    @pytest.mark.parametrize(
+        ("options", "received"),
+        [
+            (dict(model_type="char"), "char, before them"),
+            (dict(treat_whitespace_as_suffix=True), "bpe, behind them"),
+        ],
+    )
+    def test_another_kind_is_refused(self, tmp_path, options, received):
+        foreign(tmp_path / "their.model", **options)
+        with pytest.raises(ValueError, match=f"their.model: A tokenizer must be .* Received: {received}"):
+            Tokenizer.adopt(tmp_path / "their.model")
+
+    @pytest.mark.parametrize("content", [b"", b"no model at all"])
+    def test_another_file_is_refused(self, tmp_path, content):
+        (tmp_path / "a.model").write_bytes(content)
+        with pytest.raises(ValueError, match="a.model: Expected a SentencePiece model"):
+            Tokenizer.adopt(tmp_path / "a.model")
+
+    def test_other_ids_are_refused_without_it(self, tmp_path):
+        foreign(tmp_path / "their.model")
+        with pytest.raises(ValueError, match=r"must have the ids 0, 1, 2 and 3 for <pad>.*Received: \(-1, 0, 1, 2\)"):
+            Tokenizer.load(tmp_path / "their.model")

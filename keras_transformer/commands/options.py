@@ -40,4 +40,5 @@ def files_of_run(workdir) -> list:
     text = [path for corpus in corpora if corpus for path in files(corpus)]
     single = (run.config_path, run.model_path, run.metadata_path, run.log_path, run.path / "lock")
     folders = (run.path / "data", run.checkpoints, run.path / "export")
-    return [*single, *run.path.glob("*.model"), *(path for folder in folders for path in folder.rglob("*")), *text]
+    single += (*data.tokenizer_files, *run.path.glob("*.model"))
+    return [*single, *(path for folder in folders for path in folder.rglob("*")), *text]

@@ -85,6 +85,8 @@ class _Preparation:
         self.data, self.folder, self.say, self.begun, self.given = data, folder, say, begun, given
         self.hashes = FileHashes(folder / "data" / "files.json")
         self.held_out = NOTHING
+        if data.tokenizer_files:
+            self.given = adopt(data)
         self.num_pairs = None  # of train, for the progress bar, once they were counted
 
     def run(self) -> Prepared:
@@ -101,7 +103,8 @@ class _Preparation:
             reverse = False
             text.append(sorted(self.held_out))
         valid_text = self._small(valid, "valid", reverse)
-        made_of = model_hashes(self.given) if self.given else self._options(TOKENIZER)
+        options = TOKENIZER + (("symbols",) if data.symbols else ())
+        made_of = model_hashes(self.given) if self.given else self._options(options)
         tokenizers = self._tokenizers(digest([text, made_of]))
         train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
         valid_corpus = self._corpus(
@@ -172,8 +175,8 @@ class _Preparation:
         if not self.begun or known.get("key") == key:
             return
         wrong = (
-            f"The training text of {self.folder} has changed since, as it does by packing too. Give another --workdir, "
-            "or the old text."
+            f"The training text or the tokenizer of {self.folder} has changed since; compressing text changes it, too. "
+            "Give another --workdir, or what it was."
         )
         if not known:
             wrong = f"That text is no longer known: {self.folder / 'data'} is incomplete. Give another --workdir."
@@ -210,6 +213,7 @@ class _Preparation:
                 byte_fallback=data.byte_fallback,
                 lowercase=data.lowercase,
                 character_coverage=data.character_coverage,
+                symbols=data.symbols,
             )
 
         try:
@@ -245,6 +249,24 @@ def open_corpus(folder: Path, tokenizers: Tokenizers, key: str, say) -> Corpus |
         say(f"{folder}: text, tokenizer, options or version have changed. Building the corpus again.")
         return None
     return corpus
+
+
+def adopt(data: DataConfig) -> Tokenizers:
+    """The tokenizers of `data.tokenizer_model`."""
+    try:
+        found = [Tokenizer.adopt(path) for path in data.tokenizer_files]
+    except OSError as error:
+        received = f"{error.filename} ({error.strerror})"
+        raise DataError(f"`data.tokenizer_model` must be readable. Received: {received}.") from error
+    except ValueError as error:
+        raise DataError(f"`data.tokenizer_model`: {error}") from error
+    if any(tokenizer.lowercase != data.lowercase for tokenizer in found):
+        folds = " and ".join("folds case" if tokenizer.lowercase else "keeps case" for tokenizer in found)
+        raise DataError(
+            f"`data.lowercase` must be what the models of `data.tokenizer_model` do. Received: "
+            f"data.lowercase={data.lowercase}, and {', '.join(data.tokenizer_files)} {folds}."
+        )
+    return Tokenizers(found[0], found[-1])
 
 
 def load_tokenizers(folder: Path) -> Tokenizers | None:

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer import model_folder
-from keras_transformer.config import Config, differences
+from keras_transformer.config import PATHS, Config, differences
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.digests import digest
 from keras_transformer.data.prepare import prepare
@@ -175,8 +175,9 @@ class Run:
     def _check_workers(self, step):
         """Refuses workers with other settings, text or weights: they would train a model that is none of theirs."""
         settings = self.config.to_dict()
-        for section, field in (("data", "train"), ("data", "valid"), ("data", "test"), ("train", "start_from")):
-            del settings[section][field]  # the same files may lie elsewhere on another machine
+        for section, fields in PATHS.items():  # the same files may lie elsewhere on another machine
+            for field in fields:
+                del settings[section][field]
         weights = _hash(self.origin.model) if self.origin else None
         same = settings, self.data.train.key, step, self.workdir.model_path.exists(), weights
         if not strategies.is_same(self.strategy, int(digest(same), 16) % 2**53):

@@ -153,9 +153,39 @@ class TestTokenizers:
 
     def test_every_option_reaches_the_model(self, run, config):
         options = [{}, {"tokenizer": "unigram"}, {"byte_fallback": True}, {"lowercase": True}]
-        options += [{"vocab_size": 390}, {"character_coverage": 0.98}, {"tokenizer_pairs": 300}]
+        options += [{"symbols": ["<2de>"]}, {"vocab_size": 390}, {"character_coverage": 0.98}, {"tokenizer_pairs": 300}]
         hashes = {run(config.replace(**option))[0].tokenizers.source.model_hash for option in options}
         assert len(hashes) == len(options)
+
+    def test_models_from_elsewhere_are_taken_and_none_is_trained(self, run, config, pairs, tmp_path, work):
+        paths = [str(tmp_path / f"{side}.model") for side in ("source", "target")]
+        for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
+            Tokenizer.train(side, vocab_size=300).save(path)
+        work.clear()
+        one, two = config.replace(tokenizer_model=paths[0]), config.replace(tokenizer_model=paths, shared_vocab=False)
+        prepared, report = run(two)
+        assert work == ["train", "valid"] and "tokenizer: given, 300 and 300 pieces" in report
+        assert list(prepared.tokenizers) == [Tokenizer.load(path) for path in paths]
+        prepared, report = run(one, "one")
+        assert prepared.tokenizers.shared and "tokenizer: given, 300 pieces" in report
+        again = prepare(one, tmp_path / "one", say=list, begun=True)
+        assert again.train.key == prepared.train.key
+        with pytest.raises(DataError, match="or the tokenizer of .* has changed since"):
+            prepare(config.replace(tokenizer_model=paths[1]), tmp_path / "one", say=list, begun=True)
+
+    def test_what_is_no_such_model_is_refused_before_the_text_is_read(self, run, config, write, tmp_path, work):
+        folding = tmp_path / "folding.model"
+        Tokenizer.train(["some text"], vocab_size=30, lowercase=True).save(folding)
+        work.clear()
+        for path, message in (
+            ("nowhere.model", "`data.tokenizer_model` must be readable. Received: nowhere.model"),
+            (write("text.model", ["no model"]), "`data.tokenizer_model`: .*text.model: Expected a SentencePiece model"),
+            (str(folding), "Received: data.lowercase=False, and .*folding.model folds case"),
+        ):
+            with pytest.raises(DataError, match=message):
+                run(config.replace(tokenizer_model=path))
+        assert work == []
+        assert run(config.replace(tokenizer_model=str(folding), lowercase=True))[0].tokenizers.source.lowercase
 
     def test_a_sample_is_drawn_evenly(self):
         sample, number = draw(((str(i), "") for i in range(10_000)), 1000)
