@@ -35,12 +35,14 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.d_model, self.warmup_steps, self.scale, self.accumulation = d_model, warmup_steps, scale, accumulation
         self.steps, self.cooldown_steps = steps, cooldown_steps
 
-    def __call__(self, iteration):
+    def __call__(self, iteration, skipped=0):
+        """The rate of an update. `skipped` steps of the training before it made none; the cooldown counts them."""
         step = ops.cast(ops.cast(iteration, "int64") // self.accumulation + 1, "float32")
         rate = self.scale * self.d_model**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
         if not self.cooldown_steps:
             return rate
-        return rate * ops.clip((self.steps + 1 - step) / self.cooldown_steps, 0.0, 1.0)
+        left = self.steps + 1 - step - ops.cast(skipped, "float32")
+        return rate * ops.clip(left / self.cooldown_steps, 0.0, 1.0)
 
     def get_config(self):
         return {

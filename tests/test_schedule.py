@@ -52,6 +52,14 @@ def test_the_cooldown_is_a_straight_line_to_zero_after_the_last_step():
     assert factors == pytest.approx(expected, abs=1e-5)
 
 
+def test_the_cooldown_counts_what_was_skipped_and_the_schedule_does_not():
+    plain, schedule = TransformerSchedule(26, 5), TransformerSchedule(26, 5, steps=40, cooldown_steps=10)
+    for iteration, skipped in ((0, 3), (31, 0), (31, 3), (31, 30)):
+        late = min(iteration + skipped, 42)
+        factor = float(schedule(late) / plain(late))
+        assert float(schedule(iteration, skipped)) == pytest.approx(factor * float(plain(iteration)), rel=1e-5)
+
+
 def test_under_accumulation_the_cooldown_counts_updates():
     plain = TransformerSchedule(26, 5, accumulation=3)
     schedule = TransformerSchedule(26, 5, accumulation=3, steps=4, cooldown_steps=2)

@@ -186,7 +186,7 @@ class Trainee(keras.Model):
         tf.cond(finite, lambda: self._apply(strategy, gradients), lambda: self._skip(strategy))
 
     def _apply(self, strategy, gradients):
-        learning_rate = self.optimizer.learning_rate
+        learning_rate = self.schedule(self.optimizer.iterations, self.num_skipped)
         variables = self.transformer.trainable_variables
         step = tf.cast(self.optimizer.iterations.value, tf.float32)
         with one_update(self.optimizer):

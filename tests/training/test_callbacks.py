@@ -296,7 +296,8 @@ def test_a_run_in_a_thread_trains_without_listening():
 
 def test_a_run_ends_that_has_made_no_update_for_long(monkeypatch, tmp_path):
     monkeypatch.setattr(callbacks, "MAX_SKIPPED", 3)
-    model = SimpleNamespace(optimizer=SimpleNamespace(iterations=tf.Variable(1)), schedule=lambda step: 0.1)
+    optimizer = SimpleNamespace(iterations=tf.Variable(1))
+    model = SimpleNamespace(optimizer=optimizer, num_skipped=tf.Variable(0), schedule=lambda *_: 0.1)
     first, resumed = (Journal(tmp_path, 100, enabled=False) for _ in range(2))
 
     def make_step(journal, step, skipped):

@@ -148,6 +148,20 @@ def test_an_infinity_in_one_replica_changes_nothing_anywhere(strategy):
     assert int(trainee.optimizer.iterations.numpy()) == 3
 
 
+def test_a_cooldown_ends_with_the_run_whatever_was_skipped():
+    good, bad = random_batches(3), random_batches(1, seed=1)[0]
+    bad.weights[0, 0] = np.inf
+    before, _, _ = run(good[:2])
+    full, _, _ = run(good)
+    half, logs, _ = run(
+        [*good[:2], bad, bad, good[2]], steps=6, cooldown_steps=4
+    )  # its last two steps have 1/2 and 1/4
+    assert [log["skipped"] for log in logs] == [0, 0, 1, 1, 0]
+    for start, whole, part in zip(before, full, half, strict=True):
+        np.testing.assert_allclose(part - start, 0.5 * (whole - start), atol=1e-7)
+    assert distance(before, full) > 1e-5
+
+
 def test_a_batch_of_nothing_but_padding_is_skipped():
     empty = random_batches(1)[0]
     for part in (empty.inputs.source_ids, empty.inputs.target_ids, empty.labels, empty.weights):
