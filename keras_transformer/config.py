@@ -178,9 +178,6 @@ class ModelConfig(_Section):
         return self.d_v or self.d_model // self.num_heads
 
 
-MAX_SEARCH_LENGTH = 2**20  # the most pieces that a limit of a search may be set to
-MAX_ALPHA = 6.0  # with this the length penalty of the longest search still fits a float32
-MAX_BEAMS = 200  # per sentence; the cost of attention grows with their square, as each looks at the slots of all
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"  # by their ids
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
@@ -314,6 +311,11 @@ class TrainConfig(_Section):
     def cooldown_start(self) -> float:
         """The step after which the learning rate falls to 0; infinite without a cooldown."""
         return self.steps - self.cooldown_steps if self.cooldown_steps else math.inf
+
+
+MAX_SEARCH_LENGTH = 2**20  # the most pieces that a limit of a search may be set to
+MAX_ALPHA = 6.0  # with this the length penalty of the longest search still fits a float32
+MAX_BEAMS = 200  # per sentence; the cost of attention grows with their square, as each looks at the slots of all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

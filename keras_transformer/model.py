@@ -128,8 +128,14 @@ class Transformer(keras.Model):
             self.decoder_norm = self._final_norm("decoder_norm")
         self.build()
         if frozen:
-            for layer in self._flatten_layers(include_self=False):  # a layer comes before those in it
-                layer.trainable = self._path_inside(layer) not in frozen
+            self._freeze(set(frozen))
+
+    def _freeze(self, frozen):
+        layers = [(self._path_inside(layer), layer) for layer in self._flatten_layers(include_self=False)]
+        if strangers := sorted(frozen - {path for path, _ in layers}):
+            raise ConfigError(f'`frozen` must hold paths of layers, such as "encoder_0". Received: {strangers}.')
+        for path, layer in layers:  # a layer comes before those in it
+            layer.trainable = path not in frozen
 
     def _lock_state(self):
         """Does nothing: Keras would refuse the layers, metrics and weights that a subclass adds to a built model."""

@@ -17,7 +17,7 @@ from keras_transformer import (
     Transformer,
     TransformerSchedule,
 )
-from keras_transformer.config import ModelConfig
+from keras_transformer.config import ConfigError, ModelConfig
 from keras_transformer.layers.attention import MultiHeadAttention
 from keras_transformer.layers.blocks import AddNorm, DecoderBlock, EncoderBlock
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding
@@ -146,6 +146,11 @@ def test_what_is_frozen_stays_frozen_where_a_model_is_saved_or_cloned(tmp_path, 
     restored.trainable = False  # Keras hands on only what changes
     restored.trainable = True
     assert len(restored.trainable_variables) == len(compiled().trainable_variables)
+
+
+def test_only_layers_that_there_are_can_be_frozen():
+    with pytest.raises(ConfigError, match=r"paths of layers, such as \"encoder_0\". Received: \['encoder_9'\]"):
+        Transformer(V, **SMALL, frozen=["encoder_0", "encoder_9"])
 
 
 @pytest.mark.parametrize("policies", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")])

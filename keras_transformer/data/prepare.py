@@ -91,22 +91,23 @@ class _Preparation:
 
     def run(self) -> Prepared:
         data, built_in = self.data, sources.splits(self.data.train)
-        text = [fingerprint(data.train, "train", self.hashes), data.reverse, data.max_pairs, self._options(CLEANING)]
-        text += ["lowercase"] if data.lowercase else []
+        text = fingerprint(data.train, "train", self.hashes)
+        train_of = [text, data.reverse, data.max_pairs, self._options(CLEANING)]  # what the training pairs are made of
+        train_of += ["lowercase"] if data.lowercase else []
         test = sources.evaluation_corpus(data)
         test_text = None if test is None else self._small(test, "test", data.reverse)
         if data.valid is not None or "valid" in built_in:
             self._hold_nothing_out()
             valid, reverse = data.valid or data.train, data.reverse
         else:
-            self.held_out, valid = self._hold_out(digest([text, data.valid_pairs, HELD_OUT_FORMAT]))
+            self.held_out, valid = self._hold_out(digest([train_of, data.valid_pairs, HELD_OUT_FORMAT]))
             reverse = False
-            text.append(sorted(self.held_out))
+            train_of.append(sorted(self.held_out))
         valid_text = self._small(valid, "valid", reverse)
         options = TOKENIZER + (("symbols",) if data.symbols else ())
-        made_of = model_hashes(self.given) if self.given else self._options(options)
-        tokenizers = self._tokenizers(digest([text, made_of]))
-        train_corpus = self._corpus("train", text, self._train_pairs, tokenizers, data)
+        tokenizers_of = model_hashes(self.given) if self.given else self._options(options)
+        tokenizers = self._tokenizers(digest([train_of, tokenizers_of]))
+        train_corpus = self._corpus("train", train_of, self._train_pairs, tokenizers, data)
         valid_corpus = self._corpus(
             "valid",
             [fingerprint(valid, "valid", self.hashes), reverse],
@@ -223,10 +224,10 @@ class _Preparation:
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
-    def _corpus(self, name: str, text, pairs, tokenizers: Tokenizers, data: DataConfig) -> Corpus:
+    def _corpus(self, name: str, made_of, pairs, tokenizers: Tokenizers, data: DataConfig) -> Corpus:
         """Opens data/`name`, or builds it from what `pairs` gives, cleaned by the rules of `data`."""
         folder = self.folder / "data" / name
-        key = digest([FORMAT, text, model_hashes(tokenizers), data.max_length])
+        key = digest([FORMAT, made_of, model_hashes(tokenizers), data.max_length])
         corpus = open_corpus(folder, tokenizers, key, self.say)
         if corpus is None:
             cleaning = Cleaning(data)

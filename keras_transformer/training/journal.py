@@ -32,7 +32,7 @@ class Journal:
 
     def __init__(self, workdir, total_steps, *, enabled=True):
         self.path, self.total_steps, self.enabled = workdir / "log.jsonl", total_steps, enabled
-        self.sums = dict.fromkeys(("loss", "nll", "tokens", "steps", "skipped"), 0.0)
+        self.sums = dict.fromkeys(("loss", "nll", "tokens", "skipped"), 0.0)
         self.num_skipped = self.skipped_in_a_row = 0
         self._progress = TrainingProgress(total_steps) if enabled else None
         self._started = time.monotonic()
@@ -64,7 +64,6 @@ class Journal:
         skipped = int(logs["skipped"])
         self.num_skipped += skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
-        self.sums["steps"] += 1
         self.sums["skipped"] += skipped
         self._window_tokens += float(logs["tokens"])
         if not skipped:
