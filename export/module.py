@@ -1,13 +1,14 @@
 """The translator as a `tf.Module`: what a server runs.
 
-    serving_default   text                       -> translation, score
-    translate_nbest   text                       -> translations (B, W), scores (B, W), best first, no two equal
-    translate_prefix  text, prefix               -> translation, score; the translation begins with the prefix
-    sample            text, temperature, seed    -> translation, score; drawn at random, the same for the same seed
-    score             source, target             -> log_prob, score, num_tokens, token_log_probs (B, T)
-    align             source, target             -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S)
-    translate_ids     ids (B, S)                 -> ids (B, T), lengths, score
-    translate_xla     text                       -> translation, score; only where it is asked for
+    serving_default         text                     -> translation, score
+    translate_nbest         text                     -> translations (B, W), scores (B, W), best first, no two equal
+    translate_prefix        text, prefix             -> translation, score; the translation begins with the prefix
+    translate_prefix_nbest  text, prefix             -> translations (B, W), scores (B, W), all of which do
+    sample                  text, temperature, seed  -> translation, score; drawn at random, the same for the same seed
+    score                   source, target           -> log_prob, score, num_tokens, token_log_probs (B, T)
+    align                   source, target           -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S)
+    translate_ids           ids (B, S)               -> ids (B, T), lengths, score
+    translate_xla           text                     -> translation, score; only where it is asked for
 
 Everything without a shape is (B,). A request is answered together with those of strangers, so no request may cause an
 error: text becomes valid UTF-8, too long input is cut, ids that do not exist become <unk>. Text that is blank, or that
@@ -65,6 +66,7 @@ class ServingTranslator(tf.Module):
             "serving_default": (self.translate, [text]),
             "translate_nbest": (self.translate_nbest, [text]),
             "translate_prefix": (self.translate_prefix, [text, prefix]),
+            "translate_prefix_nbest": (self.translate_prefix_nbest, [text, prefix]),
             "sample": (self.sample, [text, temperature, seed]),
             "score": (self.score, [source, target]),
             "align": (self.align, [source, target]),
@@ -85,7 +87,7 @@ class ServingTranslator(tf.Module):
             "max_input_tokens": inference.longest_input(model, decode),
             "max_output_tokens": inference.longest_output(model, decode),
             "extra_length": decode.extra_length,  # of the output, sentence by sentence
-            "num_hypotheses": decode.beam_width,  # of translate_nbest
+            "num_hypotheses": decode.beam_width,  # of the two n-best lists
         }
 
     # --- what is served
@@ -94,16 +96,14 @@ class ServingTranslator(tf.Module):
         return self._best(self._search(self._source_ids(text)))
 
     def translate_nbest(self, text):
-        width = self._translator.decode.beam_width
-        found = self._search(self._source_ids(text), num_hypotheses=width)
-        translations = self.target_tokenizer.decode_tensor(tf.reshape(found.ids, (-1, tf.shape(found.ids)[2])))
-        translations, scores = _distinct(tf.reshape(translations, (-1, width)), _finite(found.scores))  # (B, W)
-        return {"translations": translations, "scores": scores}
+        return self._all(self._search(self._source_ids(text), num_hypotheses=self._translator.decode.beam_width))
 
     def translate_prefix(self, text, prefix):
-        prefix_ids = self._encode(self.target_tokenizer, self._clean(prefix))
-        prefix_ids = tf.where(prefix_ids == EOS_ID, PAD_ID, prefix_ids)  # (B, P)
-        return self._best(self._search(self._source_ids(text), prefix_ids=prefix_ids))
+        return self._best(self._search(self._source_ids(text), prefix_ids=self._prefix_ids(prefix)))
+
+    def translate_prefix_nbest(self, text, prefix):
+        options = {"prefix_ids": self._prefix_ids(prefix), "num_hypotheses": self._translator.decode.beam_width}
+        return self._all(self._search(self._source_ids(text), **options))
 
     def sample(self, text, temperature, seed):
         translator, source_ids = self._translator, self._source_ids(text)
@@ -170,6 +170,12 @@ class ServingTranslator(tf.Module):
             "score": _finite(found.scores[:, 0]),
         }
 
+    def _all(self, found):
+        translations = self.target_tokenizer.decode_tensor(tf.reshape(found.ids, (-1, tf.shape(found.ids)[2])))
+        translations = tf.reshape(translations, (-1, found.ids.shape[1]))  # (B, W)
+        translations, scores = _distinct(translations, _finite(found.scores))
+        return {"translations": translations, "scores": scores}
+
     # --- text to ids
 
     def _clean(self, text):
@@ -185,6 +191,11 @@ class ServingTranslator(tf.Module):
         ids = self._encode(self.source_tokenizer, text)
         is_blank = tf.strings.regex_full_match(text, BLANK) | tf.reduce_all((ids == PAD_ID) | (ids == EOS_ID), axis=1)
         return tf.where(is_blank[:, None], PAD_ID, ids)
+
+    def _prefix_ids(self, prefix):
+        """(B,) -> (B, P), without the end of sentence"""
+        ids = self._encode(self.target_tokenizer, self._clean(prefix))
+        return tf.where(ids == EOS_ID, PAD_ID, ids)
 
     def _pair_ids(self, source, target):
         """The ids of pairs to be scored; here a blank text is an empty sentence. -> (B, S), (B, T)"""

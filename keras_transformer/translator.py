@@ -161,7 +161,7 @@ class Translator:
             texts: strings, as in `translate`.
             num_hypotheses: how many are wanted; the beam is at least this wide.
         """
-        num_hypotheses = plain_number(num_hypotheses)
+        num_hypotheses = _num_hypotheses(num_hypotheses)
         search = self.searching(num_hypotheses)
         beams = max(self.decode.beam_width, num_hypotheses)
         return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead), beams)
@@ -176,6 +176,18 @@ class Translator:
             texts: strings, as in `translate`.
             prefixes: how the translation of each begins; "" leaves it free.
         """
+        return [best for best, *_ in self.translate_prefix_nbest(texts, prefixes, num_hypotheses=1)]
+
+    def translate_prefix_nbest(
+        self, texts: Iterable[str], prefixes: Iterable[str], num_hypotheses: int
+    ) -> list[list[Translation]]:
+        """The best translations of every text among those that begin with its prefix, as `translate_nbest` lists them.
+
+        Args:
+            texts, prefixes: strings, as in `translate_prefix`.
+            num_hypotheses: how many are wanted; the beam is at least this wide.
+        """
+        num_hypotheses = _num_hypotheses(num_hypotheses)
         texts, prefixes = _texts(texts), _texts(prefixes)
         if len(prefixes) != len(texts):
             raise ValueError(f"Every text needs its prefix. Received: {len(texts)} texts, {len(prefixes)} prefixes.")
@@ -184,9 +196,9 @@ class Translator:
         prefix_ids = [ids[:-1] for ids in encoded]  # without the end of sentence
 
         def ask(source_ids, rows, ahead):
-            return self._prefix_search(source_ids, pad([prefix_ids[row] for row in rows]))
+            return self._prefix_search(source_ids, pad([prefix_ids[row] for row in rows]), num_hypotheses)
 
-        return [best for best, *_ in self._translations(texts, ask, self.decode.beam_width)]
+        return self._translations(texts, ask, max(self.decode.beam_width, num_hypotheses))
 
     def sample(
         self, texts: Iterable[str], seeds: int | Sequence[int], temperature: float | Sequence[float] = 1.0
@@ -242,11 +254,7 @@ class Translator:
 
     def searching(self, num_hypotheses: int = 1) -> WhereItPays:
         """The beam search as a function, ids (B, S) -> Hypotheses, without any text."""
-        num_hypotheses = plain_number(num_hypotheses)
-        if type(num_hypotheses) is not int or not 1 <= num_hypotheses <= MAX_BEAMS:
-            raise ValueError(
-                f"`num_hypotheses` must be an integer from 1 to {MAX_BEAMS}. Received: {num_hypotheses!r}."
-            )
+        num_hypotheses = _num_hypotheses(num_hypotheses)
         if num_hypotheses not in self._searches:
 
             def search(source_ids, compiled):
@@ -325,14 +333,22 @@ class Translator:
 
     # --- ids to ids
 
-    def _search_with_prefix(self, source_ids, prefix_ids):
-        return inference.search(self.model, source_ids, self.decode, prefix_ids=prefix_ids, loop="graph")
+    def _search_with_prefix(self, source_ids, prefix_ids, num_hypotheses):
+        options = {"prefix_ids": prefix_ids, "num_hypotheses": num_hypotheses, "loop": "graph"}
+        return inference.search(self.model, source_ids, self.decode, **options)
 
     def _sample(self, source_ids, seeds, temperature):
         return inference.sample(self.model, source_ids, self.decode, seeds=seeds, temperature=temperature, loop="graph")
 
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)
+
+
+def _num_hypotheses(number):
+    number = plain_number(number)
+    if type(number) is not int or not 1 <= number <= MAX_BEAMS:
+        raise ValueError(f"`num_hypotheses` must be an integer from 1 to {MAX_BEAMS}. Received: {number!r}.")
+    return number
 
 
 def _shortened(text):

@@ -335,6 +335,24 @@ def test_a_prefix_is_what_the_translation_begins_with(translator):
         translator.translate_prefix(["a", "b"], ["c"])
 
 
+def test_alternatives_begin_with_the_prefix_too(translator):
+    prefixes, width = ["Anna", "Anna", "Der alte", "", "", "Tom"], translator.decode.beam_width
+    lists = translator.translate_prefix_nbest(TEXTS, prefixes, width)
+    for text, prefix, found, best in zip(
+        TEXTS, prefixes, lists, translator.translate_prefix(TEXTS, prefixes), strict=True
+    ):
+        assert found[0].text == best.text and found[0].score == pytest.approx(best.score, abs=1e-4)
+        assert all(one.text.startswith(prefix) for one in found) or not text.strip()
+        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+        assert len({one.text for one in found}) == len(found)
+    free, empty = translator.translate_nbest(TEXTS, width), [""] * len(TEXTS)
+    for found, expected in zip(translator.translate_prefix_nbest(TEXTS, empty, width), free, strict=True):
+        assert [one.text for one in found] == [one.text for one in expected]
+    assert max(map(len, free)) > 1
+    with pytest.raises(ValueError, match="`num_hypotheses` must be an integer from 1 to 200. Received: 0."):
+        translator.translate_prefix_nbest(TEXTS, prefixes, 0)
+
+
 def test_a_seed_repeats_and_belongs_to_its_text(translator):
     texts = [f"Anna sees {n} dogs." for n in range(6)]
     drawn = translator.sample(texts, range(6))

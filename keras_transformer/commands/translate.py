@@ -35,7 +35,7 @@ def add_arguments(parser):
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--nbest", metavar="N", type=_nbest, help="the N best and their scores, as JSON lines")
     kind.add_argument("--sample", metavar="SEED", type=_seed, help="a random translation; the same for the same seed")
-    add_file(kind, "--prefixes", "how each translation begins, a line each; empty: as it likes")
+    add_file(parser, "--prefixes", "how each translation begins, a line each; empty: as it likes")
     parser.add_argument("--temperature", metavar="T", type=non_negative_number, help="of --sample; 1 without it")
     add_decode(parser)
     add_buffer_lines(parser, "translated")
@@ -57,6 +57,8 @@ def _seed(text):
 def run(options) -> int:
     if options.temperature is not None and options.sample is None:
         raise ConfigError("--temperature belongs to --sample. Received: no --sample.")
+    if options.prefixes is not None and options.sample is not None:
+        raise ConfigError("--prefixes go with a search. Received: --sample, too.")
     translator = load_translator(options)
     answers, first = answering(translator, options), 0
     typed = options.input is None and at_terminal()
@@ -78,7 +80,8 @@ def run(options) -> int:
 def answering(translator, options):
     """The function that gives the output line of every input line, and prefix; `first` is the number of the first."""
     if options.nbest:
-        return lambda first, lines: map(_as_json, translator.translate_nbest(lines, options.nbest))
+        search = translator.translate_nbest if options.prefixes is None else translator.translate_prefix_nbest
+        return lambda first, *columns: map(_as_json, search(*columns, options.nbest))
     if options.sample is not None:
         temperature = 1.0 if options.temperature is None else options.temperature
 

@@ -129,6 +129,23 @@ def test_every_line_begins_with_its_prefix(finished_run, translator, tmp_path, m
     assert capsysbinary.readouterr().out.decode().splitlines() == expected
 
 
+def test_alternatives_begin_with_the_prefix_too(finished_run, translator, tmp_path, capsysbinary):
+    source, prefixes = tmp_path / "in.txt", tmp_path / "prefixes.txt"
+    source.write_text("Anna sleeps.\n\n")
+    prefixes.write_text("Tom\nTom\n")
+    assert run(finished_run, "--input", source, "--prefixes", prefixes, "--nbest", 3) == 0
+    lists = [json.loads(line)["translations"] for line in capsysbinary.readouterr().out.decode().splitlines()]
+    expected = translator.translate_prefix_nbest(["Anna sleeps.", ""], ["Tom", "Tom"], 3)
+    assert [[one["text"] for one in found] for found in lists] == [[one.text for one in found] for found in expected]
+    assert all(one["text"].startswith("Tom") for one in lists[0])
+
+
+def test_prefixes_do_not_go_with_samples(finished_run, tmp_path, capsys):
+    (tmp_path / "prefixes.txt").write_text("Tom\n")
+    assert run(finished_run, "--prefixes", tmp_path / "prefixes.txt", "--sample", 1) == 2
+    assert "--prefixes go with a search. Received: --sample, too." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("missing", ["in.txt", "prefixes.txt"])
 def test_a_prefix_too_few_or_too_many_is_an_error_after_the_others(finished_run, tmp_path, missing, capsys):
     for name in ("in.txt", "prefixes.txt"):

@@ -44,7 +44,8 @@ def decoded(texts):
 
 def test_there_is_a_signature_for_everything(signatures):
     assert set(signatures) == {
-        "serving_default", "translate_nbest", "translate_prefix", "sample", "score", "align", "translate_ids",
+        "serving_default", "translate_nbest", "translate_prefix", "translate_prefix_nbest", "sample", "score", "align",
+        "translate_ids",
     }  # fmt: skip
 
 
@@ -133,6 +134,13 @@ def test_a_translation_begins_with_its_prefix(signatures, translator):
     assert decoded(answer["translation"]) == [one.text for one in expected]
     np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-4)
     assert decoded(answer["translation"])[0].startswith("der alte")
+    lists = signatures["translate_prefix_nbest"](text=strings(texts), prefix=strings(prefixes))
+    width = translator.decode.beam_width
+    for i, found in enumerate(translator.translate_prefix_nbest(texts, prefixes, width)):
+        assert decoded(lists["translations"][i]) == [one.text for one in found] + [""] * (width - len(found))
+        np.testing.assert_allclose(lists["scores"][i][: len(found)], [one.score for one in found], atol=1e-4)
+        assert (lists["scores"][i][len(found) :] == tf.float32.min).all()
+    assert lists["scores"][:, 0] == pytest.approx(answer["score"], abs=1e-4)
 
 
 def test_a_seed_draws_the_same_in_any_company(signatures, translator):
@@ -188,11 +196,14 @@ def test_no_string_is_an_error_and_none_changes_its_neighbours(signatures):
     assert np.isfinite(scored["log_prob"]).all()
 
 
-@pytest.mark.parametrize("name", ["translate_nbest", "translate_prefix", "sample", "score", "align"])
+@pytest.mark.parametrize(
+    "name", ["translate_nbest", "translate_prefix", "translate_prefix_nbest", "sample", "score", "align"]
+)
 def test_no_string_is_an_error_for_any_signature(signatures, name):
     def ask(texts):
         others = {
             "translate_prefix": {"prefix": strings(texts[::-1])},
+            "translate_prefix_nbest": {"prefix": strings(texts[::-1])},
             "sample": {"temperature": tf.ones(len(texts)), "seed": tf.ones(len(texts), tf.int64)},
         }
         if name in ("score", "align"):
@@ -249,6 +260,7 @@ def test_an_empty_batch_has_an_empty_answer(signatures, translator):
         "serving_default": {"text": nothing},
         "translate_nbest": {"text": nothing},
         "translate_prefix": {"text": nothing, "prefix": nothing},
+        "translate_prefix_nbest": {"text": nothing, "prefix": nothing},
         "sample": {"text": nothing, **no_numbers},
         "score": {"source": nothing, "target": nothing},
         "align": {"source": nothing, "target": nothing},
