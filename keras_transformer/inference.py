@@ -4,6 +4,7 @@
     sample(model, source_ids, decode, seeds=...)         -> Hypotheses           one draw a sentence
     token_log_probs(model, source_ids, labels)           -> (B, T)               teacher forcing
     alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
+    attention_to_source(model, source_ids, labels)       -> (B, T, S)            the last layer, mean of its heads
 
 The `Translator` and the exported signatures use these functions and no others, so they cannot differ. All run eagerly,
 in a `tf.function` and under XLA, unless `loop` says that only one of these is wanted. A row of nothing but padding is
@@ -108,6 +109,14 @@ def _slice_log_probs(model, source_ids, labels):
 def alignments(model, source_ids, labels):
     """The attention weights when `labels` is written; row t is the step that writes piece t. -> AttentionMaps"""
     return model.attention_maps(not_empty(source_ids), shifted_right(labels))
+
+
+def attention_to_source(model, source_ids, labels):
+    """How much the step that writes each target piece attends to each source piece. (B, S), (B, T) -> (B, T, S)
+
+    The mean of all heads of the last layer. In a graph nothing behind that layer is computed.
+    """
+    return tf.reduce_mean(alignments(model, source_ids, labels).cross[-1], axis=1)
 
 
 def shifted_right(labels):

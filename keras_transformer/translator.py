@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import inference, model_folder
+from keras_transformer import alignment, inference, model_folder
 from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, PATHS, Config, DataConfig, DecodeConfig, plain_number
 from keras_transformer.decoding import length_penalty
@@ -91,9 +91,9 @@ class Translator:
         multiply_in_float32()
         self._searches: dict[int, WhereItPays] = {}  # by the number of hypotheses
         self._panels = keep_panels(model)  # for those that XLA compiles
-        self._prefix_search, self._sampling, self._scoring = (
+        self._prefix_search, self._sampling, self._scoring, self._attention = (
             tf.function(function, reduce_retracing=True, autograph=False)
-            for function in (self._search_with_prefix, self._sample, self._token_log_probs)
+            for function in (self._search_with_prefix, self._sample, self._token_log_probs, self._attention_to_source)
         )
 
     @classmethod
@@ -229,14 +229,22 @@ class Translator:
             sources: what was translated.
             targets: the translation of each: its text, or its pieces as `Translation` and `Scored` have them.
         """
-        source_ids, target_ids = self._encode_pairs(sources, targets)
-        found: list[Scored | None] = [None] * len(source_ids)
-        lengths = [2 * max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]  # padding included
-        for rows in batches_by_length(lengths, self.decode.tokens_per_batch):
-            batch = (pad([side[row] for row in rows]) for side in (source_ids, target_ids))
-            for row, log_probs in zip(rows, self._scoring(*batch).numpy(), strict=True):
-                found[row] = self._scored(target_ids[row], log_probs)
-        return found
+        return self._of_pairs(self._scoring, self._scored, sources, targets)
+
+    def word_alignments(
+        self, sources: Iterable[str], targets: Iterable[str | list[str]]
+    ) -> list[list[tuple[int, int]]]:
+        """The words of each pair that belong together, as sorted pairs of word numbers: (source word, target word).
+
+        They are derived from the attention of the last layer, which is an approximation; see `alignment.py`. Words are
+        those between blanks of the text as the tokenizer normalises it. A blank text has none; behind the end of a text
+        that is cut there are no links.
+
+        Args:
+            sources: what was translated.
+            targets: the translation of each, as in `score`.
+        """
+        return self._of_pairs(self._attention, self._links, sources, targets)
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
         """The attention weights of every layer and head for each pair.
@@ -299,11 +307,27 @@ class Translator:
                 distinct[text] = Translation(text, *map(float, numbers), tokenizer.pieces(pieces))
         return list(distinct.values())
 
-    def _scored(self, ids, log_probs):
-        log_probs = log_probs[: len(ids)]
+    def _of_pairs(self, ask, read, sources, targets):
+        """`read(source_ids, target_ids, answer)` of every pair, in order; `ask` answers those of a batch together."""
+        pairs = list(zip(*self._encode_pairs(sources, targets), strict=True))
+        found = [None] * len(pairs)
+        lengths = [2 * max(map(len, pair)) for pair in pairs]  # padding included
+        for rows in batches_by_length(lengths, self.decode.tokens_per_batch):
+            batch = map(pad, zip(*(pairs[row] for row in rows), strict=True))
+            for row, answer in zip(rows, ask(*batch).numpy(), strict=True):
+                found[row] = read(*pairs[row], answer)
+        return found
+
+    def _scored(self, source_ids, target_ids, log_probs):
+        log_probs = log_probs[: len(target_ids)]
         total = float(log_probs.sum())
-        score = total / float(length_penalty(len(ids), self.decode.alpha))
-        return Scored(score, total, self.tokenizers.target.pieces(ids), log_probs.tolist())
+        score = total / float(length_penalty(len(target_ids), self.decode.alpha))
+        return Scored(score, total, self.tokenizers.target.pieces(target_ids), log_probs.tolist())
+
+    def _links(self, source_ids, target_ids, weights):
+        pieces = self.tokenizers.source.pieces(source_ids), self.tokenizers.target.pieces(target_ids)
+        weights = weights[: len(target_ids), : len(source_ids)]
+        return alignment.links(weights, *map(alignment.word_numbers, pieces))
 
     def _encode_pairs(self, sources, targets):
         sources, targets = _texts(sources), _texts(targets, or_pieces=True)
@@ -342,6 +366,9 @@ class Translator:
 
     def _token_log_probs(self, source_ids, labels):
         return inference.token_log_probs(self.model, source_ids, labels)
+
+    def _attention_to_source(self, source_ids, labels):
+        return inference.attention_to_source(self.model, source_ids, labels)
 
 
 def _num_hypotheses(number):

@@ -35,9 +35,11 @@ ALLOWED = {
     "decoding": ["fast.xla"],
     "data": ["keras_transformer_cli.lines", "tokenizer", "config", "files", "progress"],
     "inference": ["tokenizer", "decoding", "model_products", "fast.products_in_graph"],
+    "alignment": [],
     "compilation": ["processor", "fast.xla"],
     "model_folder": ["model", "tokenizer", "config", "files"],
     "translator": [
+        "alignment",
         "inference",
         "model_folder",
         "compilation",

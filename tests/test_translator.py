@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import SmoothedCrossEntropy, Transformer, compilation
+from keras_transformer.alignment import links, word_numbers
 from keras_transformer.compilation import padded_shape
 from keras_transformer.config import ConfigError, DecodeConfig
 from keras_transformer.fast import kept_panels, products_by_xla
@@ -58,7 +59,7 @@ def test_n_best_lists_are_sorted_and_begin_with_the_translation(translator):
 
 def test_nothing_in_nothing_out(translator):
     assert translator.translate([]) == translator.sample([], seeds=[]) == translator.sample([], seeds=1) == []
-    assert translator.score([], []) == translator.align([], []) == []
+    assert translator.score([], []) == translator.align([], []) == translator.word_alignments([], []) == []
 
 
 @pytest.mark.parametrize("name", ["model", "decode"])
@@ -403,6 +404,42 @@ def test_an_alignment_names_what_its_maps_are_about(translator):
     num_layers, num_heads = translator.model.config.num_decoder_layers, translator.model.config.num_heads
     assert found.maps.cross.shape == (num_layers, num_heads, len(found.target_pieces), len(found.source_pieces))
     assert found.source_pieces[-1] == found.target_pieces[-1] == "</s>"
+
+
+def test_words_are_linked_by_the_last_layer(translator):
+    sources, targets = ["Anna sleeps.", "Tom sees a big dog."], ["Anna schläft.", "Tom sieht einen großen Hund."]
+    for found, one in zip(
+        translator.word_alignments(sources, targets), translator.align(sources, targets), strict=True
+    ):
+        words = word_numbers(one.source_pieces), word_numbers(one.target_pieces)
+        assert found == links(one.maps.cross[-1].mean(axis=0), *words) != []
+
+
+def test_links_are_those_of_the_words_whatever_the_batch(finished_run):
+    texts = [*TEXTS, *(f"Anna sees {'very ' * n} big dogs." for n in range(9)), "日本 a日", "\u200b"]
+    pairs = [(a, b) for a in texts for b in texts]
+    found = Translator.load(finished_run).word_alignments(*zip(*pairs, strict=True))
+    for (source, target), of_pair in zip(pairs, found, strict=True):
+        assert all(i < len(source.split()) and j < len(target.split()) for i, j in of_pair)
+        assert bool(of_pair) == bool(source.strip(" \u200b") and target.strip(" \u200b"))
+    order = np.random.default_rng(3).permutation(len(pairs))
+    small = Translator.load(finished_run, tokens_per_batch=64)
+    assert small.word_alignments(*zip(*(pairs[i] for i in order), strict=True)) == [found[i] for i in order]
+
+
+def test_the_pieces_of_a_translation_are_linked_as_its_text(translator):
+    text = "Anna schläft."
+    pieces = translator.score(["Anna sleeps."], [text])[0].pieces
+    expected = translator.word_alignments(["Anna sleeps."], [text])
+    assert translator.word_alignments(["Anna sleeps."], [pieces]) == expected
+    assert translator.word_alignments(["Anna sleeps."], [pieces[:-1]]) == expected  # a search that came to its limit
+
+
+def test_no_word_behind_the_end_of_a_text_that_is_cut_is_linked(finished_run, caplog):
+    translator = Translator.load(finished_run, max_input_length=7)
+    (found,) = translator.word_alignments(["a " * 20], ["a b"])
+    assert "Read 7 of 21 pieces" in caplog.text
+    assert found and max(i for i, _ in found) < 6
 
 
 def test_what_is_too_long_is_cut_and_said(finished_run, caplog):
