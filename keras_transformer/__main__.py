@@ -10,13 +10,14 @@ import keras
 import tensorflow as tf
 
 from keras_transformer import __version__
-from keras_transformer.commands import average, evaluate, plot, score, train, translate
+from keras_transformer.commands import align, average, evaluate, plot, score, train, translate
 from keras_transformer_cli.errors import exit_code_of
 
 COMMANDS = {
     "train": (train, "train a model from pairs of text"),
     "translate": (translate, "translate lines of text"),
     "score": (score, "say how likely given translations are"),
+    "align": (align, "say which words of sources and given translations belong together"),
     "evaluate": (evaluate, "score translations of a test set"),
     "average": (average, "average several checkpoints into one model"),
     "plot": (plot, "draw attention, learning curves, the schedule, the positions"),

@@ -2,10 +2,7 @@
 
 import json
 
-from keras_transformer.commands.lines import BUFFER_LINES, at_terminal, chunks, open_output, read_line_pairs, read_lines
-from keras_transformer.commands.options import add_buffer_lines, add_workdir, files_of_run, load_translator
-from keras_transformer.config import ConfigError
-from keras_transformer_cli.options import add_decode, add_file
+from keras_transformer.commands.pairs import add_pairs, answer_pairs
 
 EPILOG = """\
 Pairs come from two files, or from one with a pair per line, SOURCE TAB TARGET (default: standard input). A line of
@@ -16,25 +13,13 @@ score that the search sorts by, the pieces and the log-probability of each. A pr
 
 def add_arguments(parser):
     parser.epilog = EPILOG
-    add_workdir(parser)
-    add_file(parser, "--source", "sentences, a line each")
-    add_file(parser, "--target", "their translations, a line each")
-    add_file(parser, "--input", "instead of both: SOURCE TAB TARGET, a pair a line")
-    add_file(parser, "--output", "where the scores go; standard output without it")
+    add_pairs(parser, "scores", "scored")
     parser.add_argument("--json", action="store_true", help="a JSON object per line, with every piece")
-    add_decode(parser)
-    add_buffer_lines(parser, "scored")
 
 
 def run(options) -> int:
-    pairs, translator = _pairs(options), load_translator(options)
-    typed = not (options.source or options.input) and at_terminal()
-    num_lines = options.buffer_lines or (1 if typed else BUFFER_LINES)
-    inputs, kept = (options.source, options.target, options.input), files_of_run(options.workdir)
-    with open_output(options.output, *inputs, kept=kept) as write:
-        for chunk in chunks(pairs, num_lines):
-            write(map(_as_json if options.json else _as_number, translator.score(*zip(*chunk, strict=True))))
-    return 0
+    form = _as_json if options.json else _as_number
+    return answer_pairs(options, lambda translator, *sides: map(form, translator.score(*sides)))
 
 
 def _as_number(scored):
@@ -43,20 +28,3 @@ def _as_number(scored):
 
 def _as_json(scored):
     return json.dumps(scored._asdict(), ensure_ascii=False)
-
-
-def _pairs(options):
-    """The pairs (source, target), one after the other."""
-    if not (options.source or options.target):
-        return _of_one_file(options.input)
-    if not (options.source and options.target) or options.input:
-        raise ConfigError("Expected --source and --target, or --input alone. Received: another combination of them.")
-    return read_line_pairs(source=options.source, target=options.target)
-
-
-def _of_one_file(path):
-    for number, line in enumerate(read_lines(path), start=1):
-        pair = tuple(line.split("\t"))
-        if len(pair) != 2:
-            raise ValueError(f"Line {number} must be SOURCE TAB TARGET. Received: {len(pair) - 1} tabs.")
-        yield pair

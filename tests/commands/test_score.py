@@ -36,7 +36,7 @@ def test_as_many_pairs_as_wanted_are_scored_together(finished_run, files, capsys
     for options in ([], ["--buffer-lines", "2"]):
         assert main(["score", "--workdir", str(finished_run), "--input", str(files / "both"), *options]) == 0
         said.append(capsysbinary.readouterr().out)
-    monkeypatch.setattr("keras_transformer.commands.score.at_terminal", lambda: True)
+    monkeypatch.setattr("keras_transformer.commands.pairs.at_terminal", lambda: True)
     with open(files / "both") as typed:
         monkeypatch.setattr("sys.stdin", typed)
         assert main(["score", "--workdir", str(finished_run)]) == 0
