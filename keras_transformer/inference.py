@@ -4,7 +4,7 @@
     sample(model, source_ids, decode, seeds=...)         -> Hypotheses           one draw a sentence
     token_log_probs(model, source_ids, labels)           -> (B, T)               teacher forcing
     alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
-    attention_to_source(model, source_ids, labels)       -> (B, T, S)            the last layer, mean of its heads
+    attention_to_source(model, source_ids, labels)       -> (B, T, S)            the mean of the upper layers
 
 The `Translator` and the exported signatures use these functions and no others, so they cannot differ. All run eagerly,
 in a `tf.function` and under XLA, unless `loop` says that only one of these is wanted. A row of nothing but padding is
@@ -114,9 +114,10 @@ def alignments(model, source_ids, labels):
 def attention_to_source(model, source_ids, labels):
     """How much the step that writes each target piece attends to each source piece. (B, S), (B, T) -> (B, T, S)
 
-    The mean of all heads of the last layer. In a graph nothing behind that layer is computed.
+    The mean of all heads in the upper half of the decoder's layers. In a graph no logits are computed for it.
     """
-    return tf.reduce_mean(alignments(model, source_ids, labels).cross[-1], axis=1)
+    cross = alignments(model, source_ids, labels).cross  # (layers, B, H, T, S)
+    return tf.reduce_mean(cross[cross.shape[0] // 2 :], axis=(0, 2))
 
 
 def shifted_right(labels):

@@ -236,9 +236,9 @@ class Translator:
     ) -> list[list[tuple[int, int]]]:
         """The words of each pair that belong together, as sorted pairs of word numbers: (source word, target word).
 
-        They are derived from the attention of the last layer, which is an approximation; see `alignment.py`. Words are
-        those between blanks of the text as the tokenizer normalises it. A blank text has none; behind the end of a text
-        that is cut there are no links.
+        They are derived from the attention of the upper layers: an approximation, see `alignment.py`. Words are those
+        between blanks of the text as the tokenizer normalises it. A blank text has none; behind the end of a text that
+        is cut there are no links.
 
         Args:
             sources: what was translated.
