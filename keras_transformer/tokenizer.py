@@ -24,7 +24,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.config import are_symbols
+from keras_transformer.config import SPECIAL_PIECES, are_symbols
 from keras_transformer.files import replacing
 from keras_transformer.processor import CORES
 from keras_transformer.subwords import Subwords
@@ -124,7 +124,7 @@ class Tokenizer:
     @classmethod
     def adopt(cls, path: str | Path) -> Self:
         """Loads a SentencePiece model that was trained elsewhere. It cuts text as before, into pieces with other ids:
-        those of the special pieces are the ones that every tokenizer has here, and the rest follow in their order."""
+        the special pieces are those that every tokenizer has here, and the rest follow in their order."""
         try:
             return cls(_with_our_ids(Path(path).read_bytes()))
         except ValueError as error:
@@ -209,7 +209,7 @@ class Tokenizer:
 
 
 def _with_our_ids(model_bytes):
-    """The same SentencePiece model with the special pieces in front; those that it does not have are added."""
+    """The same SentencePiece model with our special pieces in front instead of its own."""
     try:
         model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     except DecodeError:
@@ -219,17 +219,13 @@ def _with_our_ids(model_bytes):
         kind = spec.ModelType.Name(spec.model_type).lower()
         where = "behind" if spec.treat_whitespace_as_suffix else "before"
         raise ValueError(f"A tokenizer must be bpe or unigram, blanks before words. Received: {kind}, {where} them.")
-    special = {
-        spec.pad_piece: kinds.CONTROL,
-        spec.unk_piece: kinds.UNKNOWN,
-        spec.bos_piece: kinds.CONTROL,
-        spec.eos_piece: kinds.CONTROL,
-    }
-    others = [piece for piece in model.pieces if piece.piece not in special]
+    their = {spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece}
+    others = [piece for piece in model.pieces if piece.piece not in their.union(SPECIAL_PIECES)]
     del model.pieces[:]
-    for piece, kind in special.items():
+    for piece, kind in zip(SPECIAL_PIECES, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
         model.pieces.add(piece=piece, type=kind, score=0.0)
     model.pieces.extend(others)
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL_PIECES
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
     return model.SerializeToString()
 

@@ -326,7 +326,14 @@ class TestAdoption:
             dict(model_type="unigram", byte_fallback=True),
             dict(pad_id=3, unk_id=2, bos_id=-1, eos_id=0),
             dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3),
-            dict(control_symbols=["<cls>"], user_defined_symbols=["<2de>"], pad_piece="[PAD]", pad_id=5),
+            dict(
+                control_symbols=["<cls>"],
+                user_defined_symbols=["<2de>"],
+                pad_piece="[PAD]",
+                pad_id=5,
+                unk_piece="[U]",
+                eos_piece="[E]",
+            ),
             dict(normalization_rule_name="identity", add_dummy_prefix=False),
         ],
     )
@@ -335,7 +342,10 @@ class TestAdoption:
         ours = Tokenizer.adopt(tmp_path / "their.model")
         texts = [*SENTENCES, "<2de> x <cls>", "", "日本", "</s>"]
         ids = ours.encode(texts)
+        assert ours.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
+        unknown = theirs.id_to_piece(theirs.unk_id())
         expected = [[theirs.id_to_piece(id_) for id_ in row] for row in theirs.encode(texts)]
+        expected = [["<unk>" if piece == unknown else piece for piece in row] for row in expected]
         assert [ours.pieces(row)[:-1] for row in ids] == expected
         assert ours.decode(ids) == theirs.decode(theirs.encode(texts))
         assert in_graph(ours.graph_tokenizer(), texts) == ids
