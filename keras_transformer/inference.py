@@ -142,8 +142,7 @@ def longest_input(model, decode):
 
 def longest_output(model, decode):
     """The most pieces of a translation, found or to be scored, end of sentence included."""
-    wanted = decode.max_input_length + decode.extra_length
-    return min(wanted, model.config.max_positions) if model.config.positions == "learned" else wanted
+    return min(decode.max_input_length + decode.extra_length, model.position_limit)
 
 
 def _no_repeat_ngram(model, decode):

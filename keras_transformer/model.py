@@ -15,6 +15,7 @@ as one row of the boolean `Cache.path`, and `reorder` moves those rows and nothi
     path of w1:       .    x    x    .    .    x         continued beam 0 of step 0
 """
 
+import math
 from typing import NamedTuple, Self
 
 import keras
@@ -161,6 +162,11 @@ class Transformer(keras.Model):
 
     def _final_norm(self, name):
         return LayerNormalization(epsilon=self.config.norm_epsilon, dtype=self.dtype_policy, name=name)
+
+    @property
+    def position_limit(self) -> float:
+        """The most positions of a source or a target; infinity without learned positions."""
+        return self.config.max_positions if self.config.positions == "learned" else math.inf
 
     def build(self, input_shape=None):
         if self.built:

@@ -348,7 +348,7 @@ class Translator:
 
     def _cut(self, ids, limit, text):
         name = "decode.max_input_length"
-        if self.model.config.positions == "learned" and limit == self.model.config.max_positions:
+        if limit == self.model.position_limit:
             name = "model.max_positions"
         elif limit > self.decode.max_input_length:
             name += " + decode.extra_length"
