@@ -21,6 +21,7 @@ if _keras.backend.backend() != "tensorflow":
 
 from keras_transformer.config import Config, ConfigError, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from keras_transformer.data.batches import shifted
+from keras_transformer.ensemble import Ensemble
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import NegativeLogLikelihood, Perplexity, TokenAccuracy
 from keras_transformer.model import Transformer
@@ -38,6 +39,7 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "DecodeConfig",
+    "Ensemble",
     "ModelConfig",
     "NegativeLogLikelihood",
     "Perplexity",

@@ -6,9 +6,10 @@
     alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
     attention_to_source(model, source_ids, labels)       -> (B, T, S)            the mean of the upper layers
 
-The `Translator` and the exported signatures use these functions and no others, so they cannot differ. All run eagerly,
-in a `tf.function` and under XLA, unless `loop` says that only one of these is wanted. A row of nothing but padding is
-not a sentence: its hypothesis has no ids and score 0.
+A model is a `Transformer` or an `Ensemble`, of which there are no alignments. The `Translator` and the exported
+signatures use these functions and no others, so they cannot differ. All run eagerly, in a `tf.function` and under XLA,
+unless `loop` says that only one of these is wanted. A row of nothing but padding is not a sentence: its hypothesis has
+no ids and score 0.
 """
 
 from functools import partial
@@ -37,7 +38,7 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
     """The best translations by beam search, best first. -> Hypotheses
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or an `Ensemble`.
         source_ids: (B, S), every row ends with eos and is filled up with padding.
         decode: the `DecodeConfig`.
         num_hypotheses: W, how many are wanted; the beam is at least this wide.
@@ -64,7 +65,7 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
     """One translation a sentence, drawn from the model. -> Hypotheses
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or an `Ensemble`.
         source_ids: (B, S), every row ends with eos and is filled up with padding.
         decode: the `DecodeConfig`; its `top_k` and `top_p` limit the pieces that are drawn from.
         seeds: (B,) or a scalar, integers; a sentence and a seed determine the translation.

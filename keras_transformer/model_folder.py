@@ -110,7 +110,7 @@ def is_saved_translator(folder: Path) -> bool:
     return config.keys() == set(SECTIONS) and isinstance(data, dict) and "train" in data and data["train"] is None
 
 
-def check_sizes(tokenizers: Tokenizers, model: Transformer, where: str = ""):
+def check_sizes(tokenizers: Tokenizers, model, where: str = ""):
     """Refuses tokenizers with pieces that the model does not know. Few lines give fewer pieces than were wanted."""
     found, limits = tuple(each.vocab_size for each in tokenizers), (model.source_vocab_size, model.vocab_size)
     if any(size > limit for size, limit in zip(found, limits, strict=True)):

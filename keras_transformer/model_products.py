@@ -5,7 +5,8 @@
     keep_panels(model)                      for a caller that searches by XLA again and again
     training_products(model, left_out)      for a compiled training step
 
-Products are {layer: product}, for `use_products`; a layer that is not in it multiplies plainly.
+Products are {layer: product}, for `use_products`; a layer that is not in it multiplies plainly. A search may be that of
+an `Ensemble`; then these are the products of all its members.
 """
 
 from keras import ops
@@ -50,6 +51,19 @@ def search_products(model, loop, few=False, panels=None):
         panels: the model's `KeptPanels`; None: XLA's panels are cut for this loop alone. On a GPU there are none.
     """
     kind_for(loop)  # refuses an unknown one
+    products = {}
+    for member in members(model):
+        products |= _products_of_one(member, loop, few, panels)
+    return products
+
+
+def members(model):
+    """The `Transformer`s whose layers a step of `model` goes through: those of an `Ensemble`, or the model itself."""
+    return getattr(model, "members", (model,))
+
+
+def _products_of_one(model, loop, few, panels):
+    """The `search_products` of a `Transformer`."""
     vocabulary = model.output_embedding
     if loop == "any":
         return {vocabulary: left_product(vocabulary.cast_kernel())} if is_large([vocabulary]) else {}
@@ -67,7 +81,7 @@ def search_products(model, loop, few=False, panels=None):
 
 def keep_panels(model):
     """The panels of all layers that a step goes through, cut again where weights have changed. -> KeptPanels"""
-    return KeptPanels(_groups_of_step(model))
+    return KeptPanels(group for member in members(model) for group in _groups_of_step(member))
 
 
 def training_products(model, left_out):

@@ -4,6 +4,7 @@ translator = Translator.load("runs/demo")
 translator.translate(["The dog sees the cat."])        # -> ["Der Hund sieht die Katze."]
 translator.model, translator.tokenizers                 # the Keras model, SentencePiece
 translator.save("runs/saved")                           # for `load`, the commands and the export
+Translator.load("runs/a", "runs/b")                     # an ensemble: both models translate as one
 """
 
 import logging
@@ -21,6 +22,7 @@ from keras_transformer import alignment, inference, model_folder
 from keras_transformer.compilation import WhereItPays, padded_shape
 from keras_transformer.config import MAX_BEAMS, PATHS, Config, DataConfig, DecodeConfig, plain_number
 from keras_transformer.decoding import length_penalty
+from keras_transformer.ensemble import Ensemble
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.model_products import keep_panels
@@ -59,7 +61,7 @@ class Translator:
     """A model with its tokenizers and the rules of the search.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`, or an `Ensemble`, which cannot be saved or asked for alignments.
         tokenizers: its `Tokenizers`, or a `Tokenizer` that both sides have.
         decode: the `DecodeConfig`.
         xla: whether XLA compiles the search of `translate` and `translate_nbest`; all others run as a graph. None: only
@@ -72,7 +74,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         tokenizers: Tokenizers | Tokenizer,
         decode: DecodeConfig | None = None,
         *,
@@ -80,11 +82,12 @@ class Translator:
     ):
         if isinstance(tokenizers, Tokenizer):
             tokenizers = Tokenizers(tokenizers, tokenizers)
-        given = {"model": (model, Transformer), "tokenizers": (tokenizers, Tokenizers)}
+        given = {"model": (model, Transformer, Ensemble), "tokenizers": (tokenizers, Tokenizers)}
         given |= {"decode": (decode, DecodeConfig)} if decode is not None else {}
-        for name, (value, kind) in given.items():
-            if not isinstance(value, kind):
-                raise TypeError(f"`{name}` must be a {kind.__name__}. Received: {value!r:.80}")
+        for name, (value, *kinds) in given.items():
+            if not isinstance(value, tuple(kinds)):
+                wanted = " or ".join(kind.__name__ for kind in kinds)
+                raise TypeError(f"`{name}` must be a {wanted}. Received: {value!r:.80}")
         model_folder.check_sizes(tokenizers, model)
         self._model, self._decode, self.tokenizers = model, decode or DecodeConfig(), tokenizers
         self._xla, self._data = xla, None
@@ -97,9 +100,18 @@ class Translator:
         )
 
     @classmethod
-    def load(cls, workdir, *, xla: bool | None = None, **decode) -> Self:
-        """Loads the finished model of a run; `decode` changes fields of its `DecodeConfig`."""
+    def load(cls, workdir, *others, xla: bool | None = None, **decode) -> Self:
+        """Loads the finished model of a run, or of several as an `Ensemble`.
+
+        Args:
+            workdir: of the run; its rules of the search hold for an ensemble, too.
+            *others: of runs that have the same tokenizers, such as those of a recipe with other seeds.
+            xla: as `Translator` has it.
+            **decode: fields of the `DecodeConfig` that are to be different.
+        """
         config, tokenizers, model = model_folder.load(Path(workdir))
+        if others:
+            model = Ensemble([model, *(_member(Path(other), tokenizers, workdir) for other in others)])
         translator = cls(model, tokenizers, config.decode.replace(**decode), xla=xla)
         translator._data = config.data
         return translator
@@ -112,7 +124,14 @@ class Translator:
         nothing of a training. It must be new or empty, or one that this method has written, which is written over: an
         error leaves what was there, and a kill the old translator, the new one, or, in the last moment, one that `load`
         refuses and `save` writes anew.
+
+        An ensemble is refused, since a folder holds one model: save its members, and give `load` their folders.
         """
+        if isinstance(self.model, Ensemble):
+            raise ValueError(
+                "`save` needs a translator of one model; those of an ensemble are saved one by one. "
+                f"Received: an ensemble of {len(self.model.members)} models."
+            )
         folder, config = Path(folder), self._config().to_dict()
         if not (model_folder.is_free(folder) or model_folder.is_saved_translator(folder)):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
@@ -130,7 +149,7 @@ class Translator:
         return Config(model=c, data=data.replace(**dict.fromkeys(PATHS["data"])), decode=self.decode)
 
     @property
-    def model(self) -> Transformer:
+    def model(self) -> Transformer | Ensemble:
         """The model. Its weights may change; other layers, as with LoRA, or another model need another translator,
         because this one is traced."""
         return self._model
@@ -247,7 +266,7 @@ class Translator:
         return self._of_pairs(self._attention, self._links, sources, targets)
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
-        """The attention weights of every layer and head for each pair.
+        """The attention weights of every layer and head for each pair. An ensemble has none; ask one of its members.
 
         Args:
             sources: what was translated.
@@ -376,6 +395,17 @@ def _num_hypotheses(number):
     if type(number) is not int or not 1 <= number <= MAX_BEAMS:
         raise ValueError(f"`num_hypotheses` must be an integer from 1 to {MAX_BEAMS}. Received: {number!r}.")
     return number
+
+
+def _member(folder, tokenizers, first):
+    """The model of another run of an ensemble, for which an id must mean what it means for the first."""
+    _, found, model = model_folder.load(folder)
+    if found != tokenizers:
+        raise ValueError(
+            f"The runs of an ensemble must have equal tokenizers, those of {first}: {tuple(tokenizers)}. "
+            f"Received: {folder} with {tuple(found)}."
+        )
+    return model
 
 
 def _shortened(text):
