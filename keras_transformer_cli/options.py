@@ -68,6 +68,12 @@ def add_folder(parser, name, meaning, **options):
     parser.add_argument(name, metavar="FOLDER", type=folder_path, help=meaning, **options)
 
 
+def add_ensemble(parser: argparse.ArgumentParser):
+    """Adds the option that names further runs."""
+    meaning = "further finished runs, whose models take part: all of them translate as one, as --workdir searches"
+    add_folder(parser, "--ensemble", meaning, nargs="+", action="extend", default=[])
+
+
 def add_decode(parser: argparse.ArgumentParser):
     """Adds the option that changes the search of a finished model; `parse_decode` of the recipes reads it."""
     parser.add_argument(

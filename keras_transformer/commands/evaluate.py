@@ -5,18 +5,21 @@ import typing
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, naming_full_disk, open_output
-from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_runs, load_translator
 from keras_transformer.config import BleuTokenizer, ConfigError, DataConfig
 from keras_transformer.files import open_binary
 from keras_transformer.screen import warn
-from keras_transformer_cli.options import add_decode, add_file
+from keras_transformer_cli.options import add_decode, add_ensemble, add_file
 
-EPILOG = """Without --source and --reference the test set of the run is taken (data.test of its configuration)."""
+EPILOG = """\
+Without --source and --reference the test set of the run is taken (data.test of its configuration). A page of --html
+shows no attention of an ensemble."""
 
 
 def add_arguments(parser):
     parser.epilog = EPILOG
     add_workdir(parser, default=None)
+    add_ensemble(parser)
     add_file(parser, "--source", "sentences to translate, a line each")
     add_file(parser, "--reference", "their translations, a line each")
     add_file(parser, "--hypotheses", "score these lines, translations of --source that were made before")
@@ -34,8 +37,11 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    if options.set and options.hypotheses:
-        raise ConfigError("--set changes how to translate, but --hypotheses are translations already. Received: both.")
+    for name in ("set", "ensemble"):
+        if getattr(options, name) and options.hypotheses:
+            raise ConfigError(
+                f"--{name} changes how to translate, but --hypotheses are translations already. Received: both."
+            )
     if bool(options.source) != bool(options.reference):
         raise ConfigError("--source and --reference belong together. Received: one of them.")
     if not (options.source and options.hypotheses):
@@ -56,8 +62,8 @@ def run(options) -> int:
 
 def _check_outputs(options):
     """Raises an error if an output could not be written, before the work and not after it."""
-    given = [options.source, options.reference, options.hypotheses, options.other, *files_of_run(options.workdir)]
-    inputs = [path for path in given if path]
+    given = [options.source, options.reference, options.hypotheses, options.other]
+    inputs = [path for path in given if path] + files_of_runs(options.workdir, *options.ensemble)
     for path in (options.output, options.json, options.html):
         if path is not None:
             check_output(path, *inputs)
@@ -78,7 +84,8 @@ def _evaluated(options):
     if options.tokenize:
         settings["tokenize"] = options.tokenize
     settings["other"] = list(read_lines(options.other)) if options.other else None
-    title = f"Evaluation of {options.hypotheses or options.workdir}"
+    system = options.hypotheses or ", ".join([options.workdir, *options.ensemble])
+    title = f"Evaluation of {system}"
     test_set = f"{options.source} and {options.reference}" if options.source else f"that of {options.workdir}"
     if options.hypotheses:
         hypotheses = list(read_lines(options.hypotheses))
@@ -113,7 +120,7 @@ def _write(options, evaluation, hypotheses, translator):
     if options.html:
         from keras_transformer import report
 
-        align = translator.align if translator else None
+        align = translator.align if translator and not options.ensemble else None
         _write_text(options.html, report.illustrated(evaluation, align, warn))
 
 

@@ -20,17 +20,19 @@ def add_buffer_lines(parser, done):
 
 
 def load_translator(options, xla=None):
-    """The `Translator` of --workdir, its search changed by --set; `xla` as `Translator` has it."""
+    """The `Translator` of --workdir and --ensemble, its search changed by --set; `xla` as `Translator` has it."""
     from keras_transformer.recipes import parse_decode
     from keras_transformer.translator import Translator
 
-    return Translator.load(options.workdir, xla=xla, **parse_decode(options.set))
+    return Translator.load(options.workdir, *options.ensemble, xla=xla, **parse_decode(options.set))
 
 
-def files_of_run(workdir) -> list:
-    """The files of a run, which no output may overwrite; none where `workdir` is None."""
-    if not workdir:
-        return []
+def files_of_runs(*workdirs) -> list:
+    """The files of runs, which no output may overwrite; none of a `workdir` that is None."""
+    return [path for workdir in workdirs if workdir for path in _files_of_run(workdir)]
+
+
+def _files_of_run(workdir):
     from keras_transformer.data.sources import files
     from keras_transformer.training.workdir import Workdir
 

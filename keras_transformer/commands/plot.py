@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from keras_transformer.commands.lines import check_output, naming_full_disk
-from keras_transformer.commands.options import add_workdir, files_of_run
+from keras_transformer.commands.options import add_workdir, files_of_runs
 from keras_transformer.config import ConfigError
 from keras_transformer_cli.options import add_file
 
@@ -33,7 +33,7 @@ def run(options) -> int:
     from keras_transformer.plots.figure import SUFFIXES
 
     path = Path(options.output or f"{options.kind}.png")
-    check_output(path, *files_of_run(options.workdir))
+    check_output(path, *files_of_runs(options.workdir))
     if path.suffix and path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--output must end with {', '.join(SUFFIXES)}, or have no ending (PNG). Received: {path}.")
     if options.kind != "attention" and (given := [name for name in OF_ATTENTION if getattr(options, name) is not None]):

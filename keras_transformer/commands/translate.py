@@ -14,10 +14,10 @@ from keras_transformer.commands.lines import (
     read_line_pairs,
     read_lines,
 )
-from keras_transformer.commands.options import add_buffer_lines, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import add_buffer_lines, add_workdir, files_of_runs, load_translator
 from keras_transformer.config import MAX_BEAMS, ConfigError
 from keras_transformer.data.digests import text_digest
-from keras_transformer_cli.options import add_decode, add_file, non_negative_number, positive_integer
+from keras_transformer_cli.options import add_decode, add_ensemble, add_file, non_negative_number, positive_integer
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
 MAX_SEED = 2**62  # any number would do: a line's seed is made of its digits
@@ -30,6 +30,7 @@ everything else to standard error. A program that waits for each answer needs --
 def add_arguments(parser):
     parser.epilog = EPILOG
     add_workdir(parser)
+    add_ensemble(parser)
     add_file(parser, "--input", "text, a sentence a line; standard input without it")
     add_file(parser, "--output", "where the translations go; standard output without it")
     kind = parser.add_mutually_exclusive_group()
@@ -68,7 +69,7 @@ def run(options) -> int:
     if options.prefixes is not None:
         rows = read_line_pairs(input=options.input, prefixes=options.prefixes)
         inputs.append(options.prefixes)
-    output = open_output(options.output, *inputs, kept=files_of_run(options.workdir))
+    output = open_output(options.output, *inputs, kept=files_of_runs(options.workdir, *options.ensemble))
     with output as write, _progress(options, typed) as count:
         for chunk in chunks(rows, num_lines):
             write(answers(first, *zip(*chunk, strict=True)))

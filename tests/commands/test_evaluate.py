@@ -158,6 +158,8 @@ def test_what_fails_leaves_no_file_behind(finished_run, files, capsys):
         run("--workdir", finished_run, "--hypotheses", files / "good", "--set", "decode.alpha=1", "--html", page) == 2
     )
     assert "--set changes how" in capsys.readouterr().err
+    assert run("--hypotheses", files / "good", "--ensemble", finished_run, "--html", page) == 2
+    assert "--ensemble changes how" in capsys.readouterr().err
     assert not page.exists()
 
 

@@ -6,14 +6,15 @@ import json
 import pytest
 
 from keras_transformer.commands import evaluate
-from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_run, load_translator
+from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_runs, load_translator
 from keras_transformer.config import ConfigError
-from keras_transformer_cli.options import add_decode
+from keras_transformer_cli.options import add_decode, add_ensemble
 
 
 def parsed(*arguments):
     parser = argparse.ArgumentParser()
     add_workdir(parser)
+    add_ensemble(parser)
     add_decode(parser)
     return parser.parse_args(arguments)
 
@@ -42,6 +43,11 @@ def test_a_file_without_a_name_is_none(capsys):
         assert f"argument {option}: must be a file. Received: ''" in capsys.readouterr().err
 
 
+def test_further_runs_may_be_named_together_or_one_by_one():
+    assert parsed().ensemble == []
+    assert parsed("--ensemble", "a", "b", "--ensemble", "c").ensemble == ["a", "b", "c"]
+
+
 def test_the_search_of_a_finished_run_can_be_changed_and_nothing_else(finished_run):
     changes = ("--set", "decode.alpha=1", "--set", "decode.beam_width=2")
     decode = load_translator(parsed("--workdir", str(finished_run), *changes)).decode
@@ -59,4 +65,4 @@ def test_an_output_may_have_the_name_of_a_text_that_a_packed_model_was_trained_o
 
 
 def names(workdir):
-    return {path.name for path in files_of_run(workdir)}
+    return {path.name for path in files_of_runs(workdir)}

@@ -17,6 +17,7 @@ from keras_transformer import progress
 from keras_transformer.__main__ import main
 from keras_transformer.commands import translate
 from keras_transformer.translator import Translator
+from tests.small import randomise
 
 LINES = [b"Anna sleeps.", b"", b"  ", "The\u2028dog.".encode(), b"\x00", b"\xff\xfe", b"the dog " * 131_072, b"Tom!"]
 
@@ -61,6 +62,44 @@ def test_the_best_come_as_json_with_their_scores(finished_run, translator, sourc
     assert len(found) == len(LINES)
     assert [one["text"] for one in found[0]] == [one.text for one in translator.translate_nbest(["Anna sleeps."], 2)[0]]
     assert found[1] == [{"text": "", "score": 0.0, "log_prob": 0.0, "pieces": []}]
+
+
+@pytest.fixture(scope="module")
+def other_run(finished_run, tmp_path_factory):
+    """The run with other weights, as another seed would give them."""
+    folder = tmp_path_factory.mktemp("other") / "run"
+    shutil.copytree(finished_run, folder)
+    model = Translator.load(finished_run).model
+    randomise(model, seed=3)
+    model.save(folder / "model.keras")
+    return folder
+
+
+def test_further_runs_translate_score_and_are_evaluated_with_the_first(finished_run, other_run, tmp_path, capsysbinary):
+    (tmp_path / "in.txt").write_text("Anna sleeps.\n")
+    (tmp_path / "pairs.txt").write_text("Anna sleeps.\tTom!\n")
+    together = Translator.load(finished_run, other_run)
+    ensemble, (best,) = ("--ensemble", other_run), together.translate(["Anna sleeps."])
+    assert run(finished_run, "--input", tmp_path / "in.txt", *ensemble) == 0
+    assert capsysbinary.readouterr().out.decode() == f"{best}\n"
+    assert (
+        main(["score", "--workdir", str(finished_run), *map(str, ("--input", tmp_path / "pairs.txt", *ensemble))]) == 0
+    )
+    [scored] = together.score(["Anna sleeps."], ["Tom!"])
+    assert float(capsysbinary.readouterr().out) == pytest.approx(scored.log_prob, abs=1e-4)
+    files = "--source", tmp_path / "in.txt", "--reference", tmp_path / "in.txt"
+    written = "--output", tmp_path / "out.txt", "--html", tmp_path / "page.html"
+    assert main(["evaluate", "--workdir", *map(str, (finished_run, *ensemble, *files, *written))]) == 0
+    assert f"Evaluation of {finished_run}, {other_run}" in capsysbinary.readouterr().out.decode()
+    assert (tmp_path / "out.txt").read_text() == f"{best}\n"
+    assert "Attention in line" not in (tmp_path / "page.html").read_text()
+
+
+def test_what_belongs_to_a_further_run_is_not_written_over(finished_run, other_run, source, capsys):
+    config = other_run / "config.json"
+    before = config.read_bytes()
+    assert run(finished_run, "--input", source, "--output", config, "--ensemble", other_run) == 1
+    assert str(config) in capsys.readouterr().err and config.read_bytes() == before
 
 
 def test_a_sample_repeats_and_does_not_depend_on_the_buffer(finished_run, tmp_path, capsysbinary):
