@@ -1,4 +1,5 @@
-"""python -m export --workdir runs/demo --to served/demo [--version N] [--xla] [--set decode.FIELD=VALUE]"""
+"""python -m export --workdir runs/demo --to served/demo [--ensemble runs/other ...] [--version N] [--xla]
+[--set decode.FIELD=VALUE]"""
 
 import argparse
 import contextlib
@@ -12,7 +13,7 @@ from export.versions import name_of, versions
 from keras_transformer_cli.errors import exit_code_of
 from keras_transformer_cli.importing import importing_tensorflow
 from keras_transformer_cli.interruption import keep_interrupt
-from keras_transformer_cli.options import add_decode, add_folder, positive_integer
+from keras_transformer_cli.options import add_decode, add_ensemble, add_folder, positive_integer
 
 
 def main(arguments=None) -> int:
@@ -23,6 +24,7 @@ def _parser():
     parser = argparse.ArgumentParser(prog="python -m export", description="Exports a finished run for TF Serving.")
     add_folder(parser, "--workdir", "of a finished run", required=True)
     add_folder(parser, "--to", "of the served model's versions", required=True)
+    add_ensemble(parser)
     parser.add_argument(
         "--version",
         type=positive_integer,
@@ -48,6 +50,7 @@ def _run(options):
                 options.workdir,
                 to,
                 options.version,
+                ensemble=options.ensemble,
                 max_input_bytes=options.max_input_bytes,
                 xla=options.xla,
                 **parse_decode(options.set),

@@ -7,6 +7,7 @@ named without their folders.
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from export.contents import operations, signatures
@@ -16,19 +17,19 @@ FORMAT = 1  # of metadata.json
 NO_LANGUAGE = {"txt", "src", "tgt", "trg", "ref", "raw", "tok", "bpe"}  # suffixes of text files that name no language
 
 
-def write(folder: Path, workdir: Path, translator, limits: dict):
-    """Writes the metadata of the SavedModel in `folder`, which was made of the run in `workdir`."""
+def write(folder: Path, workdir: Path, translator, limits: dict, others: Sequence[Path] = ()):
+    """Writes the metadata of the SavedModel in `folder`, which was made of the runs in `workdir` and `others`."""
     import tensorflow as tf
     import tensorflow_text
 
-    from keras_transformer.files import read_json, write_json
+    from keras_transformer.files import write_json
 
-    config, tokenizers = json.loads((workdir / "config.json").read_text(encoding="utf-8")), translator.tokenizers
+    run, tokenizers = _of_run(workdir), translator.tokenizers
     path = folder / PATH
     path.parent.mkdir(exist_ok=True)
     metadata = {
         "format": FORMAT,
-        "languages": languages(config.get("data", {})),
+        "languages": languages(run["config"].get("data", {})),
         "tensorflow": tf.__version__,
         "tensorflow_text": tensorflow_text.__version__,
         "signatures": signatures(folder),
@@ -37,10 +38,20 @@ def write(folder: Path, workdir: Path, translator, limits: dict):
         "decode": translator.decode.to_dict(),
         "tokenizers": {"source": tokenizers.source.model_hash, "target": tokenizers.target.model_hash},
         "num_parameters": translator.model.count_params(),
-        "config": without_folders(config),
-        "model": read_json(workdir / "model.json") or None,  # which weights these are, and all their scores
+        **run,
+        "ensemble": [_of_run(other) for other in others],  # whose models translate together with that of the run
     }
     write_json(path, metadata)
+
+
+def _of_run(workdir):
+    """What is told of a run."""
+    from keras_transformer.files import read_json
+
+    return {
+        "config": without_folders(json.loads((workdir / "config.json").read_text(encoding="utf-8"))),
+        "model": read_json(workdir / "model.json") or None,  # which weights these are, and all their scores
+    }
 
 
 def read(folder: Path) -> dict:

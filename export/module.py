@@ -6,7 +6,8 @@
     translate_prefix_nbest  text, prefix             -> translations (B, W), scores (B, W), all of which do
     sample                  text, temperature, seed  -> translation, score; drawn at random, the same for the same seed
     score                   source, target           -> log_prob, score, num_tokens, token_log_probs (B, T)
-    align                   source, target           -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S)
+    align                   source, target           -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S);
+                                                        not of an ensemble, which has no attention of its own
     translate_ids           ids (B, S)               -> ids (B, T), lengths, score
     translate_xla           text                     -> translation, score; only where it is asked for
 
@@ -23,6 +24,7 @@ import tensorflow as tf
 from keras_transformer import inference
 from keras_transformer.config import MAX_INTEGER
 from keras_transformer.decoding import length_penalty
+from keras_transformer.ensemble import Ensemble
 from keras_transformer.tokenizer import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.translator import Translator
 
@@ -69,9 +71,10 @@ class ServingTranslator(tf.Module):
             "translate_prefix_nbest": (self.translate_prefix_nbest, [text, prefix]),
             "sample": (self.sample, [text, temperature, seed]),
             "score": (self.score, [source, target]),
-            "align": (self.align, [source, target]),
             "translate_ids": (self.translate_ids, [tf.TensorSpec([None, None], tf.int32, "ids")]),
         }
+        if not isinstance(self._translator.model, Ensemble):
+            served["align"] = (self.align, [source, target])
         if self._xla:
             served["translate_xla"] = (self.translate_xla, [text])
         return {

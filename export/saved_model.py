@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from export import metadata, serving_files, warmup
@@ -31,6 +32,7 @@ def export_saved_model(
     to: str | Path,
     version: int | None = None,
     *,
+    ensemble: Sequence[str | Path] = (),
     max_input_bytes: int | None = None,
     xla: bool = False,
     **decode,
@@ -39,6 +41,7 @@ def export_saved_model(
 
     Args:
         version: A positive integer; None: the one after the last in `to`.
+        ensemble: Further finished runs, whose models translate together with the first.
         max_input_bytes: The most bytes of a sentence; None: the default of `ServingTranslator`.
         xla: Adds the signature `translate_xla`, for servers that allow XLA.
         **decode: Fields of the run's `DecodeConfig` that are to be different.
@@ -48,18 +51,18 @@ def export_saved_model(
     from export.module import ServingTranslator
     from keras_transformer.translator import Translator
 
-    workdir, to = Path(workdir), Path(to)
+    (workdir, *others), to = map(Path, [workdir, *ensemble]), Path(to)
     limit = {} if max_input_bytes is None else {"max_input_bytes": max_input_bytes}
     serving_files.check(to)
     free_version(to, version)  # raises an error, before anything is done, if there is none
     with tf.device("CPU"):  # where the check runs
-        translator = Translator.load(workdir, **decode)
+        translator = Translator.load(workdir, *others, **decode)
     served = ServingTranslator(translator, xla=xla, **limit)
 
     def make(folder):
         write(served, folder)
         warmup.write(folder)
-        metadata.write(folder, workdir, translator, served.limits())
+        metadata.write(folder, workdir, translator, served.limits(), others)
         compare(folder, translator, check_sentences(workdir, translator.tokenizers.source), served.max_input_bytes)
 
     try:

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from export import ExportError, export_saved_model, saved_model, warmup
+from keras_transformer.translator import Translator
+from tests.small import ending_run
 
 TEXTS = ["the dog sees the cat .", ""]
 
@@ -50,6 +52,25 @@ def test_requests_to_warm_up_and_metadata_are_there_when_the_version_is_checked(
 def test_what_a_server_does_not_read_is_not_compared(finished_run, tmp_path):
     path = export_saved_model(finished_run, tmp_path, max_input_bytes=3)
     assert json.loads((path / "assets.extra" / "metadata.json").read_text())["limits"]["max_input_bytes"] == 3
+
+
+def test_an_ensemble_is_exported_as_one_translator(finished_run, tmp_path):
+    other = ending_run(finished_run, tmp_path / "other")
+    model = Translator.load(other).model
+    model.set_weights([weight[::-1] for weight in model.get_weights()])
+    model.save(other / "model.keras")
+    path = export_saved_model(finished_run, tmp_path / "both", ensemble=[other])  # compares it with the translator
+    translator, loaded = Translator.load(finished_run, other), tf.saved_model.load(str(path))
+    answer = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
+    expected = [best for best, *_ in translator.translate_nbest(TEXTS, 1)]
+    assert [text.decode() for text in answer["translation"].numpy()] == [best.text for best in expected]
+    assert answer["score"].numpy() == pytest.approx([best.score for best in expected], abs=1e-4)
+    assert expected[0].score != pytest.approx(Translator.load(finished_run).translate_nbest(TEXTS, 1)[0][0].score)
+    assert "align" not in loaded.signatures
+    metadata = json.loads((path / "assets.extra" / "metadata.json").read_text())
+    [of_other] = metadata["ensemble"]
+    assert of_other["config"] == metadata["config"] and metadata["num_parameters"] == 2 * model.count_params()
+    assert of_other["model"] == json.loads((other / "model.json").read_text())
 
 
 @pytest.mark.parametrize(
