@@ -254,7 +254,7 @@ def test_a_single_tokenizer_is_that_of_both_sides(translator):
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"model": keras.Sequential()}, "`model` must be a Transformer. Received: <Sequential"),
+        ({"model": keras.Sequential()}, "`model` must be a Transformer or Ensemble. Received: <Sequential"),
         ({"tokenizers": ("a", "b")}, r"`tokenizers` must be a Tokenizers. Received: \('a', 'b'\)"),
         ({"decode": {"beam_width": 2}}, "`decode` must be a DecodeConfig. Received: {'beam_width': 2}"),
     ],
