@@ -6,8 +6,8 @@
     translate_prefix_nbest  text, prefix             -> translations (B, W), scores (B, W), all of which do
     sample                  text, temperature, seed  -> translation, score; drawn at random, the same for the same seed
     score                   source, target           -> log_prob, score, num_tokens, token_log_probs (B, T)
-    align                   source, target           -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S);
-                                                        not of an ensemble, which has no attention of its own
+    align                   source, target           -> source_pieces (B, S), target_pieces (B, T), weights (B, H, T, S)
+                                                      (not of an ensemble, which has no attention of its own)
     translate_ids           ids (B, S)               -> ids (B, T), lengths, score
     translate_xla           text                     -> translation, score; only where it is asked for
 

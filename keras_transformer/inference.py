@@ -6,7 +6,7 @@
     alignments(model, source_ids, labels)                -> AttentionMaps        all layers, all heads
     attention_to_source(model, source_ids, labels)       -> (B, T, S)            the mean of the upper layers
 
-A model is a `Transformer` or an `Ensemble`, of which there are no alignments. The `Translator` and the exported
+A model is a `Transformer` or an `Ensemble`, of which there are no `alignments`. The `Translator` and the exported
 signatures use these functions and no others, so they cannot differ. All run eagerly, in a `tf.function` and under XLA,
 unless `loop` says that only one of these is wanted. A row of nothing but padding is not a sentence: its hypothesis has
 no ids and score 0.
@@ -27,7 +27,7 @@ from keras_transformer.decoding import (
     sampler,
 )
 from keras_transformer.fast.products_in_graph import GRAPH_FEW_ROWS
-from keras_transformer.model_products import search_step
+from keras_transformer.model_products import members, search_step
 from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
@@ -115,10 +115,14 @@ def alignments(model, source_ids, labels):
 def attention_to_source(model, source_ids, labels):
     """How much the step that writes each target piece attends to each source piece. (B, S), (B, T) -> (B, T, S)
 
-    The mean of all heads in the upper half of the decoder's layers. In a graph no logits are computed for it.
+    The mean of all heads in the upper half of the decoder's layers, and of all members of an ensemble. In a graph no
+    logits are computed for it.
     """
-    cross = alignments(model, source_ids, labels).cross  # (layers, B, H, T, S)
-    return tf.reduce_mean(cross[cross.shape[0] // 2 :], axis=(0, 2))
+    found = []
+    for member in members(model):
+        cross = alignments(member, source_ids, labels).cross  # (layers, B, H, T, S)
+        found.append(tf.reduce_mean(cross[cross.shape[0] // 2 :], axis=(0, 2)))
+    return tf.add_n(found) / len(found)
 
 
 def shifted_right(labels):

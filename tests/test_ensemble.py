@@ -295,6 +295,14 @@ def test_a_compiled_translator_has_the_weights_that_members_have_now(tokenizer):
 # --- what is refused
 
 
+def test_words_are_aligned_by_the_mean_of_the_members(ensemble, source_ids):
+    labels = np.where(source_ids[:, ::-1] > 0, 5, 0)[:, :4]
+    found = inference.attention_to_source(ensemble, source_ids, labels)
+    each = [inference.attention_to_source(member, source_ids, labels) for member in ensemble.members]
+    np.testing.assert_allclose(found, (each[0] + each[1]) / 2, atol=1e-6)
+    assert np.abs(each[0] - each[1]).max() > 0.1
+
+
 def test_an_ensemble_knows_what_its_members_have(ensemble):
     sizes = [member.count_params() for member in ensemble.members]
     assert ensemble.count_params() == sum(sizes) == sum(int(np.prod(w.shape)) for w in ensemble.weights)
