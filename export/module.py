@@ -109,21 +109,21 @@ class ServingTranslator(tf.Module):
         return self._all(self._search(self._source_ids(text), **options))
 
     def sample(self, text, temperature, seed):
-        translator, source_ids = self._translator, self._source_ids(text)
-        return self._best(
-            inference.sample(
-                translator.model, source_ids, translator.decode, seeds=seed, temperature=temperature, loop="graph"
-            )
-        )
+        translator = self._translator
+        options = {"seeds": seed, "temperature": temperature, "num_ids": translator.num_ids, "loop": "graph"}
+        return self._best(inference.sample(translator.model, self._source_ids(text), translator.decode, **options))
 
     def score(self, source, target):
         source_ids, labels = self._pair_ids(source, target)
-        log_probs = inference.token_log_probs(self._translator.model, source_ids, labels)  # (B, T)
+        translator = self._translator
+        log_probs = inference.token_log_probs(
+            translator.model, source_ids, labels, num_ids=translator.num_ids
+        )  # (B, T)
         num_tokens = tf.math.count_nonzero(labels, axis=1, dtype=tf.int32)
         total = tf.reduce_sum(log_probs, axis=1)
         return {
             "log_prob": total,
-            "score": total / length_penalty(num_tokens, self._translator.decode.alpha),
+            "score": total / length_penalty(num_tokens, translator.decode.alpha),
             "num_tokens": num_tokens,
             "token_log_probs": log_probs,
         }
@@ -165,7 +165,8 @@ class ServingTranslator(tf.Module):
 
     def _search(self, source_ids, *, loop="graph", **options):
         translator = self._translator
-        return inference.search(translator.model, source_ids, translator.decode, loop=loop, **options)
+        options |= {"num_ids": translator.num_ids, "loop": loop}
+        return inference.search(translator.model, source_ids, translator.decode, **options)
 
     def _best(self, found):
         return {

@@ -34,7 +34,7 @@ IDS = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 MAX_LOGITS = 2**26  # that `token_log_probs` holds at once, 256 MiB
 
 
-def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop="any", panels=None):
+def search(model, source_ids, decode, *, num_hypotheses=1, num_ids=None, prefix_ids=None, loop="any", panels=None):
     """The best translations by beam search, best first. -> Hypotheses
 
     Args:
@@ -42,6 +42,8 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         source_ids: (B, S), every row ends with eos and is filled up with padding.
         decode: the `DecodeConfig`.
         num_hypotheses: W, how many are wanted; the beam is at least this wide.
+        num_ids: of the target's tokenizer; the model may have more, for a rounder size, and these cannot come. None:
+            all ids of the model can.
         prefix_ids: (B, P), what the translation has to begin with, without eos, filled up with padding; or None.
         loop: what runs the loop: "graph" for a graph without XLA, "xla" for a program that XLA compiles; "any" works
             everywhere.
@@ -56,12 +58,12 @@ def search(model, source_ids, decode, *, num_hypotheses=1, prefix_ids=None, loop
         num_hypotheses=num_hypotheses,
     )
     constraints, max_length = _constraints(model, source_ids, decode, prefix_ids)
-    steps = _steps(model, loop, panels, _longest_given(source_ids, prefix_ids))
+    steps = _steps(model, loop, num_ids, panels, _longest_given(source_ids, prefix_ids))
     cache = _start(model, source_ids, 0 if steps.room else max_length, width, loop)
     return beam_search(steps, model.reorder, cache, constraints, settings, max_length)
 
 
-def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
+def sample(model, source_ids, decode, *, seeds, temperature=1.0, num_ids=None, loop="any"):
     """One translation a sentence, drawn from the model. -> Hypotheses
 
     Args:
@@ -70,19 +72,20 @@ def sample(model, source_ids, decode, *, seeds, temperature=1.0, loop="any"):
         decode: the `DecodeConfig`; its `top_k` and `top_p` limit the pieces that are drawn from.
         seeds: (B,) or a scalar, integers; a sentence and a seed determine the translation.
         temperature: (B,) or a scalar; 0 takes the likeliest piece.
-        loop: as in `search`.
+        num_ids, loop: as in `search`.
     """
     settings = SearchSettings(**IDS, alpha=decode.alpha, no_repeat_ngram=_no_repeat_ngram(model, decode))
     constraints, max_length = _constraints(model, source_ids, decode)
-    step, cache = search_step(model, loop), _start(model, source_ids, max_length, 1, loop)
+    step, cache = _step(model, loop, num_ids), _start(model, source_ids, max_length, 1, loop)
     choose = sampler(seeds, temperature=temperature, top_k=decode.top_k, top_p=decode.top_p)
     return generate(step, cache, choose, constraints, settings, max_length)
 
 
-def token_log_probs(model, source_ids, labels):
+def token_log_probs(model, source_ids, labels, *, num_ids=None):
     """log P of every target piece, 0 at padding. (B, S), (B, T) ending with eos -> (B, T) float32
 
-    The logits of a batch may be larger than everything else together, so a few rows are scored at a time.
+    `num_ids` is as in `search`, so that both say the same of a translation. The logits of a batch may be larger than
+    everything else together, so a few rows are scored at a time.
     """
     batch, length = tf.unstack(tf.shape(labels))
     most = tf.maximum(1, MAX_LOGITS // tf.maximum(1, length * model.vocab_size))
@@ -95,14 +98,17 @@ def token_log_probs(model, source_ids, labels):
 
     slices = sliced(source_ids), sliced(labels)
     log_probs = tf.map_fn(
-        lambda ids: _slice_log_probs(model, *ids), slices, fn_output_signature=tf.float32, parallel_iterations=1
+        lambda ids: _slice_log_probs(model, *ids, num_ids),
+        slices,
+        fn_output_signature=tf.float32,
+        parallel_iterations=1,
     )
     return tf.reshape(log_probs, (num_slices * rows, length))[:batch]
 
 
-def _slice_log_probs(model, source_ids, labels):
+def _slice_log_probs(model, source_ids, labels, num_ids):
     source_ids = not_empty(source_ids)  # rows that fill up the last slice
-    logits = model((source_ids, shifted_right(labels)), training=False)  # (B, T, V)
+    logits = _first(num_ids, model((source_ids, shifted_right(labels)), training=False))  # (B, T, V)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
     return tf.where(labels == PAD_ID, 0.0, -losses)
 
@@ -182,15 +188,31 @@ def _width(ids):
     return tf.shape(ids)[1] if ids.shape[1] is None else ids.shape[1]
 
 
+def _step(model, loop, num_ids, **options):
+    """The step of a search, whose logits are those of the first `num_ids` ids. -> StepFn"""
+    step = search_step(model, loop, **options)
+
+    def step_of_ids(ids, index, cache):
+        logits, cache = step(ids, index, cache)
+        return _first(num_ids, logits), cache
+
+    return step_of_ids
+
+
+def _first(num_ids, logits):
+    """The logits of the first `num_ids` ids. (..., V) -> (..., num_ids)"""
+    return logits if num_ids in (None, logits.shape[-1]) else logits[..., :num_ids]
+
+
 def _start(model, source_ids, max_length, beam_width, loop):
     """Encodes the sources and makes the cache that a search gets at index 0. -> Cache"""
     memory, memory_mask = model.encode(not_empty(source_ids))
     return model.start_cache(memory, memory_mask, max_length, beam_width=beam_width, loop=loop)
 
 
-def _steps(model, loop, panels, longest_given):
+def _steps(model, loop, num_ids, panels, longest_given):
     """The step functions of a beam search, and what room they have. -> Steps"""
-    many, few = (partial(search_step, model, loop, few=few, panels=panels) for few in (False, True))
+    many, few = (partial(_step, model, loop, num_ids, few=few, panels=panels) for few in (False, True))
     if loop == "graph":
         return Steps(many, few, GRAPH_FEW_ROWS, Room(model.grow), first_apart=True)
     if loop == "xla":

@@ -159,6 +159,11 @@ class Translator:
         """The rules of the search; other ones need another translator."""
         return self._decode
 
+    @property
+    def num_ids(self) -> int:
+        """The ids that a translation may have: those of the target's tokenizer. The model may have more."""
+        return self.tokenizers.target.vocab_size
+
     # --- what can be asked
 
     def translate(self, texts: Iterable[str]) -> list[str]:
@@ -286,7 +291,7 @@ class Translator:
 
             def search(source_ids, compiled):
                 how = {"loop": "xla", "panels": self._panels} if compiled else {"loop": "graph"}
-                return inference.search(self.model, source_ids, self.decode, num_hypotheses=num_hypotheses, **how)
+                return self._search(source_ids, num_hypotheses=num_hypotheses, **how)
 
             longest = inference.longest_input(self.model, self.decode)
             self._searches[num_hypotheses] = WhereItPays(search, self._xla, longest, prepare=self._panels.refresh)
@@ -376,15 +381,18 @@ class Translator:
 
     # --- ids to ids
 
+    def _search(self, source_ids, **options):
+        return inference.search(self.model, source_ids, self.decode, num_ids=self.num_ids, **options)
+
     def _search_with_prefix(self, source_ids, prefix_ids, num_hypotheses):
-        options = {"prefix_ids": prefix_ids, "num_hypotheses": num_hypotheses, "loop": "graph"}
-        return inference.search(self.model, source_ids, self.decode, **options)
+        return self._search(source_ids, prefix_ids=prefix_ids, num_hypotheses=num_hypotheses, loop="graph")
 
     def _sample(self, source_ids, seeds, temperature):
-        return inference.sample(self.model, source_ids, self.decode, seeds=seeds, temperature=temperature, loop="graph")
+        options = {"seeds": seeds, "temperature": temperature, "num_ids": self.num_ids, "loop": "graph"}
+        return inference.sample(self.model, source_ids, self.decode, **options)
 
     def _token_log_probs(self, source_ids, labels):
-        return inference.token_log_probs(self.model, source_ids, labels)
+        return inference.token_log_probs(self.model, source_ids, labels, num_ids=self.num_ids)
 
     def _attention_to_source(self, source_ids, labels):
         return inference.attention_to_source(self.model, source_ids, labels)

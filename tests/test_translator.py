@@ -235,8 +235,29 @@ def test_a_model_may_have_more_pieces_and_is_saved(translator, tmp_path):
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     larger = Transformer(translator.model.vocab_size + 1000, **sizes)
     Translator(larger, translator.tokenizers, DecodeConfig(extra_length=5)).save(tmp_path)
-    found = Translator.load(tmp_path).sample(["Anna sleeps."] * 9, seeds=1)
-    assert any("<unk>" in translation.pieces for translation in found)  # most of its pieces have no form
+    assert Translator.load(tmp_path).model.vocab_size == translator.model.vocab_size + 1000
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_pieces_that_only_the_model_has_are_never_written(translator, rng, xla):
+    """As where the vocabulary of a model was rounded up: what is written has to have a form, and its score."""
+    sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    larger = Transformer(translator.model.vocab_size + 3000, **sizes)
+    for weight in larger.trainable_variables:
+        weight.assign(rng.normal(0, 0.5, weight.shape))
+    decode = DecodeConfig(extra_length=3)
+    padded, texts = Translator(larger, translator.tokenizers, decode, xla=xla), ["Anna sleeps.", "Tom!", "a dog"]
+    lists = padded.translate_nbest(texts, 3)
+    known = translator.tokenizers.target.vocab_size
+    for text, found in zip(texts, lists, strict=True):
+        ids = [translator.tokenizers.target.ids(one.pieces) for one in found]
+        assert found and max(map(max, ids)) < known
+        scored = padded.score([text] * len(found), [one.pieces for one in found])
+        assert [one.log_prob for one in scored] == pytest.approx([one.log_prob for one in found], abs=1e-3)
+    if not xla:
+        drawn = padded.sample(texts * 5, seeds=range(15), temperature=3.0)
+        scored = padded.score(texts * 5, [one.pieces for one in drawn])
+        assert [one.log_prob for one in scored] == pytest.approx([one.log_prob for one in drawn], abs=1e-3)
 
 
 def test_a_model_of_fewer_pieces_is_refused(translator):
