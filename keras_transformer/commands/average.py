@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+from keras_transformer import model_folder
 from keras_transformer.commands.options import add_workdir
 from keras_transformer.config import ConfigError
+from keras_transformer.tokenizer import Tokenizers
+from keras_transformer.training.checkpoints import Checkpoints, average_weights, whole
+from keras_transformer.training.variables import set_weights
+from keras_transformer.training.workdir import Workdir
 from keras_transformer_cli.options import add_file, add_folder, positive_integer
 
 EPILOG = """\
@@ -20,12 +25,6 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    from keras_transformer import model_folder
-    from keras_transformer.tokenizer import Tokenizers
-    from keras_transformer.training.checkpoints import average_weights
-    from keras_transformer.training.variables import set_weights
-    from keras_transformer.training.workdir import Workdir
-
     source, target = Workdir(options.workdir), Path(options.to)
     config, paths = source.load_config(), _chosen(source, options)
     if not model_folder.is_free(target):
@@ -53,8 +52,6 @@ def _check_tokenizers(folder, paths):
 
 def _chosen(workdir, options):
     """The checkpoints that are averaged, all of them whole."""
-    from keras_transformer.training.checkpoints import Checkpoints, whole
-
     if options.checkpoints and options.last is not None:
         raise ConfigError("Expected --last or --checkpoints. Received: both.")
     paths = [Path(path) for path in options.checkpoints or ()] or Checkpoints(workdir.checkpoints).regular()

@@ -4,11 +4,14 @@ import sys
 import typing
 from pathlib import Path
 
+from keras_transformer import evaluation, report
 from keras_transformer.commands.lines import check_output, naming_full_disk, open_output
 from keras_transformer.commands.options import WORKDIR, add_workdir, files_of_runs, load_translator
 from keras_transformer.config import BleuTokenizer, ConfigError, DataConfig
+from keras_transformer.data.sources import evaluation_corpus, read_lines, read_pairs
 from keras_transformer.files import open_binary
 from keras_transformer.screen import warn
+from keras_transformer.training.workdir import Workdir
 from keras_transformer_cli.options import add_decode, add_ensemble, add_file
 
 EPILOG = """\
@@ -49,7 +52,6 @@ def run(options) -> int:
     _check_outputs(options)
     if sys.stdout is None and not (options.json or options.html):
         raise ValueError("Scores need an open stdout, --json or --html. Received: a closed stdout.")
-    from keras_transformer import report
 
     evaluation, hypotheses, translator = _evaluated(options)
     try:
@@ -74,9 +76,6 @@ def _check_outputs(options):
 
 def _evaluated(options):
     """Evaluates. -> Evaluation, the hypotheses, and the `Translator` that has written them or None"""
-    from keras_transformer import evaluation
-    from keras_transformer.data.sources import read_lines
-
     sources, references, data = _test_set(options)
     settings = dict(data.score_options)
     if options.lowercase:
@@ -98,9 +97,6 @@ def _evaluated(options):
 
 def _test_set(options):
     """-> sources, references, the `DataConfig` that says how they are scored: that of the run, where there is one"""
-    from keras_transformer.data.sources import evaluation_corpus, read_lines, read_pairs
-    from keras_transformer.training.workdir import Workdir
-
     data = Workdir(options.workdir).load_config().data if options.workdir else DataConfig()
     if options.source:
         return list(read_lines(options.source)), list(read_lines(options.reference)), data
@@ -118,8 +114,6 @@ def _write(options, evaluation, hypotheses, translator):
     if options.json:
         _write_text(options.json, evaluation.to_json() + "\n")
     if options.html:
-        from keras_transformer import report
-
         align = translator.align if translator and not options.ensemble else None
         _write_text(options.html, report.illustrated(evaluation, align, warn))
 

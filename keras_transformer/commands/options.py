@@ -1,6 +1,10 @@
 """Options that several of the commands have, and what they name."""
 
 from keras_transformer.commands.lines import BUFFER_LINES
+from keras_transformer.data.sources import files
+from keras_transformer.recipes import parse_decode
+from keras_transformer.training.workdir import Workdir
+from keras_transformer.translator import Translator
 from keras_transformer_cli.options import add_folder, positive_integer
 
 WORKDIR = "runs/demo"  # where none is named
@@ -21,9 +25,6 @@ def add_buffer_lines(parser, done):
 
 def load_translator(options, xla=None):
     """The `Translator` of --workdir and --ensemble, its search changed by --set; `xla` as `Translator` has it."""
-    from keras_transformer.recipes import parse_decode
-    from keras_transformer.translator import Translator
-
     return Translator.load(options.workdir, *options.ensemble, xla=xla, **parse_decode(options.set))
 
 
@@ -33,9 +34,6 @@ def files_of_runs(*workdirs) -> list:
 
 
 def _files_of_run(workdir):
-    from keras_transformer.data.sources import files
-    from keras_transformer.training.workdir import Workdir
-
     run = Workdir(workdir)
     data = run.load_config().data
     corpora = (data.train, data.valid, data.test) if run.tells_its_training() else (data.test,)

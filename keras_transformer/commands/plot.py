@@ -3,9 +3,18 @@
 import argparse
 from pathlib import Path
 
+import numpy as np
+
+from keras_transformer import plots
 from keras_transformer.commands.lines import check_output, naming_full_disk
 from keras_transformer.commands.options import add_workdir, files_of_runs
 from keras_transformer.config import ConfigError
+from keras_transformer.layers.embedding import sinusoidal_positions
+from keras_transformer.plots.figure import SUFFIXES
+from keras_transformer.training.journal import read_log
+from keras_transformer.training.step import schedule_of
+from keras_transformer.training.workdir import Workdir
+from keras_transformer.translator import Translator
 from keras_transformer_cli.options import add_file
 
 EPILOG = """\
@@ -30,8 +39,6 @@ def add_arguments(parser):
 
 
 def run(options) -> int:
-    from keras_transformer.plots.figure import SUFFIXES
-
     path = Path(options.output or f"{options.kind}.png")
     check_output(path, *files_of_runs(options.workdir))
     if path.suffix and path.suffix.lower() not in SUFFIXES:
@@ -45,9 +52,6 @@ def run(options) -> int:
 
 
 def _attention(options, path):
-    from keras_transformer import plots
-    from keras_transformer.translator import Translator
-
     if not (options.source or "").strip():
         raise ConfigError('plot attention needs a sentence: --source "...". Received: none.')
     translator = Translator.load(options.workdir)
@@ -71,10 +75,6 @@ def _layer(number, num_layers):
 
 
 def _curve(options, path):
-    from keras_transformer import plots
-    from keras_transformer.training.journal import read_log
-    from keras_transformer.training.workdir import Workdir
-
     workdir = Workdir(options.workdir)
     workdir.load_config()  # there is a run
     records = read_log(workdir.log_path)
@@ -86,12 +86,6 @@ def _curve(options, path):
 
 
 def _schedule(options, path):
-    import numpy as np
-
-    from keras_transformer import plots
-    from keras_transformer.training.step import schedule_of
-    from keras_transformer.training.workdir import Workdir
-
     config = _config(options)
     if not Workdir(options.workdir).tells_its_training():
         raise ValueError(
@@ -102,12 +96,6 @@ def _schedule(options, path):
 
 
 def _positions(options, path):
-    import numpy as np
-
-    from keras_transformer import plots
-    from keras_transformer.layers.embedding import sinusoidal_positions
-    from keras_transformer.translator import Translator
-
     config = _config(options)
     if config.model.positions == "learned":
         model = Translator.load(options.workdir).model
@@ -118,8 +106,6 @@ def _positions(options, path):
 
 
 def _config(options):
-    from keras_transformer.training.workdir import Workdir
-
     return Workdir(options.workdir).load_config()
 
 

@@ -5,10 +5,19 @@ import shlex
 from functools import partial
 from pathlib import Path
 
+import tensorflow as tf
+
+from export import metadata, serving_files
+from export.saved_model import check_sentences, export_saved_model
+from export.versions import versions
 from keras_transformer.commands.options import WORKDIR, add_workdir
 from keras_transformer.config import ConfigError
+from keras_transformer.data.sources import evaluation_corpus
+from keras_transformer.files import read_json
 from keras_transformer.recipes import parse_overrides, read_recipe, resolve
 from keras_transformer.screen import say
+from keras_transformer.tokenizer import Tokenizers
+from keras_transformer.training.trainer import train
 from keras_transformer_cli.options import add_file
 
 HELP = """\
@@ -49,7 +58,6 @@ def run(options) -> int:
     config = configure(options)
     if options.workdir is None and config.data.train != "demo":
         raise ConfigError(f"{WORKDIR} is for the built-in corpus; other text needs its own folder: --workdir FOLDER.")
-    from keras_transformer.training.trainer import train
 
     workdir = Path(options.workdir or WORKDIR)
     before, after = partial(check, workdir, config), partial(deliver, workdir, config)
@@ -58,16 +66,12 @@ def run(options) -> int:
 
 def check(workdir, config):
     """Refuses to train where the export would be refused: that should not wait for the last step."""
-    from export import serving_files
-
     if config.train.export:
         serving_files.check(workdir / "export")
 
 
 def deliver(workdir, config):
     """Exports the finished model as a SavedModel, and shows how it translates a few sentences and what to try next."""
-    from export import serving_files
-
     say(f"\nThe finished model is {workdir}/model.keras.")
     if config.train.export:
         path = _exported(workdir)
@@ -83,8 +87,6 @@ def deliver(workdir, config):
 
 def hints(workdir, config):
     """Commands for a finished run, and what each is."""
-    from keras_transformer.data.sources import evaluation_corpus
-
     workdir = shlex.quote(str(workdir))
     yield f"keras-transformer translate --workdir {workdir}", "a sentence a line, Ctrl-D ends"
     if evaluation_corpus(config.data):
@@ -100,10 +102,6 @@ def hints(workdir, config):
 
 def _exported(workdir):
     """The newest version, if it is one of the finished model."""
-    from export import metadata
-    from export.versions import versions
-    from keras_transformer.files import read_json
-
     to, model = workdir / "export", read_json(workdir / "model.json")
     published = versions(to) if to.is_dir() and model else []
     path = to / str(published[-1]) if published else None
@@ -111,11 +109,6 @@ def _exported(workdir):
 
 
 def _export(workdir):
-    import tensorflow as tf
-
-    from export.saved_model import check_sentences, export_saved_model
-    from keras_transformer.tokenizer import Tokenizers
-
     say("Exporting it with its search and its tokenizers, and checking its answers in a fresh process ...")
     path = export_saved_model(workdir, workdir / "export")
     texts = check_sentences(workdir, Tokenizers.load(workdir).source)[:5]

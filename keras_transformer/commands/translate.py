@@ -17,6 +17,7 @@ from keras_transformer.commands.lines import (
 from keras_transformer.commands.options import add_buffer_lines, add_workdir, files_of_runs, load_translator
 from keras_transformer.config import MAX_BEAMS, ConfigError
 from keras_transformer.data.digests import text_digest
+from keras_transformer.progress import Progress
 from keras_transformer_cli.options import add_decode, add_ensemble, add_file, non_negative_number, positive_integer
 
 MAX_TRANSLATIONS = 10 * BUFFER_LINES  # held at once: with long n-best lists, fewer lines are taken together
@@ -105,7 +106,6 @@ def _progress(options, typed):
     """Counts lines on standard error, unless a person is typing or reading there."""
     if typed or (options.output is None and sys.stdout.isatty()):
         return contextlib.nullcontext(lambda number: None)
-    from keras_transformer.progress import Progress
 
     return _counting(Progress("Translating", "lines", count_lines(options.input)))
 
