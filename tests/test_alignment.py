@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from keras_transformer.alignment import NO_WORD, links, word_numbers
+from keras_transformer.data.demo import demo_pairs
+from keras_transformer.data.demo_lexicon import NOUNS
 from keras_transformer.tokenizer import Tokenizer
+from keras_transformer.translator import Translator
+from tests.integration.runs import ROOT
 
 CASES = {
     "pieces of words": (["▁Tom", "▁sle", "eps", ".", "</s>"], [0, 1, 1, 1, -1]),
@@ -83,3 +87,28 @@ def test_renaming_words_on_either_side_renames_the_links(rng):
     assert sorted((order[i], j) for i, j in links(weights[:, order], range(7), range(5))) == found
     order = rng.permutation(5)
     assert sorted((i, order[j]) for i, j in links(weights[order], range(7), range(5))) == found
+
+
+def test_nouns_are_linked_with_their_translations_by_a_trained_model():
+    """The lexicon of the demo grammar is the oracle; the model has learned from other text."""
+    sources, targets = zip(*demo_pairs("test", 100), strict=True)
+    found = Translator.load(ROOT / "examples" / "tatoeba_en_de" / "model").word_alignments(sources, targets)
+    expected = hit = linked = 0
+    for source, target, its_links in zip(sources, targets, found, strict=True):
+        for link in noun_links(source, target):
+            expected, hit = expected + 1, hit + (link in its_links)
+            linked += sum(target_word == link[1] for _, target_word in its_links)
+    assert expected > 100 and hit / expected > 0.95 and hit / linked > 0.93
+
+
+def noun_links(source, target):
+    """The pairs of words that are the same noun, where it stands once on either side."""
+    sides = [[word.strip(".,?").lower() for word in text.split()] for text in (source, target)]
+    for noun in NOUNS:
+        forms = {noun.english, noun.english_plural} - {""}, {*noun.singular, *noun.plural} - {""}
+        places = [
+            [place for place, word in enumerate(side) if word in {form.lower() for form in own}]
+            for side, own in zip(sides, forms, strict=True)
+        ]
+        if list(map(len, places)) == [1, 1]:
+            yield places[0][0], places[1][0]
