@@ -179,7 +179,7 @@ class ModelConfig(_Section):
 
 
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"  # by their ids
-BleuTokenizer = Literal["13a", "intl", "zh", "char", "none"]
+BleuTokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
 TextSource = str | tuple[str | tuple[str, ...], ...]
 
@@ -205,7 +205,8 @@ class DataConfig(_Section):
     # other systems are taken too; the options of a tokenizer's training have no effect then.
     tokenizer_model: str | tuple[str, ...] | None = None
     lowercase: bool = False  # case does not count: for the tokenizer, among duplicates and held-out pairs, in scores
-    bleu_tokenizer: BleuTokenizer = "13a"  # sacreBLEU's; none: text is tokenised already
+    # sacreBLEU's; none: text is tokenised already. ja-mecab and ko-mecab need packages, flores... load a file once.
+    bleu_tokenizer: BleuTokenizer = "13a"
     # Training batches are cut at random; 0: off. bpe: the probability of leaving out a merge, 0.1 in the literature;
     # unigram: alpha, a smaller one is more random.
     subword_sampling: float = 0.0
@@ -286,7 +287,8 @@ class TrainConfig(_Section):
     average_checkpoints: int = 5  # how many of the newest the final model averages, Section 6.1: base 5, big 20
     valid_steps: int | None = None  # validation loss and BLEU every so many updates; None: ten times a run
     valid_sentences: int = 500  # at most so many sentences are translated for the validation BLEU
-    patience: int | None = None  # stop after so many validations without a better BLEU or, at equal BLEU, perplexity
+    # Stop after so many validations without a better BLEU or, at equal BLEU or without any, a better perplexity.
+    patience: int | None = None
     log_steps: int = 20  # one line of the log every so many updates
     export: bool = True  # the finished model also becomes a SavedModel, WORKDIR/export/1
 
@@ -301,7 +303,6 @@ class TrainConfig(_Section):
             self.require(value is None or 0 < value < math.inf, name, "positive and finite")
         self.require(self.seed < 2**32, "seed", "less than 2^32")
         self.require(self.start_from != "", "start_from", "the folder of a run")
-        self.require(self.patience is None or self.valid_sentences > 0, "valid_sentences", "positive with `patience`")
         self.require(self.ema_decay is None or 0 < self.ema_decay < 1, "ema_decay", "between 0 and 1")
         self.require(
             self.average_checkpoints <= self.keep_checkpoints, "average_checkpoints", "at most `keep_checkpoints`"

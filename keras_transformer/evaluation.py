@@ -124,8 +124,8 @@ def score(
     Args:
         hypotheses, references: lists of equally many strings.
         lowercase: fold case (TER always does).
-        tokenize: what BLEU counts, by sacreBLEU's names: "13a", "intl", "zh", "char", or "none" for text that is
-            tokenised already, as published tables of tokenised BLEU have it.
+        tokenize: what BLEU counts, by sacreBLEU's names, such as "13a", "zh", "ja-mecab" and "flores200", or "none" for
+            text that is tokenised already, as published tables of tokenised BLEU have it.
         num_bootstrap: resamples for the intervals; 0 leaves them out.
         seed: of the resamples.
     """
@@ -145,6 +145,11 @@ def score(
         length_ratio=counts[0].length_ratio(),
         num_sentences=len(references),
     )
+
+
+def check_tokenizer(tokenize=TOKENIZE):
+    """Raises an error where sacreBLEU cannot use this tokenizer, before the work and not after it."""
+    _metrics(False, tokenize)
 
 
 def bleu(hypotheses, references, *, lowercase=False, tokenize=TOKENIZE) -> float:
@@ -272,6 +277,7 @@ def evaluate_translator(translator, sources, references, *, title="Evaluation", 
         other, **options: those of `evaluate`, but for `about`.
     """
     _check_lines(sources=sources, references=references, other=other)
+    check_tokenizer(options.get("tokenize", TOKENIZE))
     began = time.monotonic()
     hypotheses = translator.translate(sources)
     seconds = time.monotonic() - began
@@ -330,7 +336,12 @@ def _score(counts, num_bootstrap, seed):
 
 def _metrics(lowercase, tokenize, force=True):
     """BLEU, chrF, TER. Without `force` BLEU logs a warning about references that look tokenised."""
-    return BLEU(lowercase=lowercase, tokenize=tokenize, force=force), CHRF(lowercase=lowercase), TER()
+    try:
+        metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=force)
+    except (RuntimeError, OSError) as error:  # it lacks a package, or cannot load its file
+        why = " ".join(str(error).split())
+        raise ValueError(f"sacreBLEU's tokenizer {tokenize!r} cannot be used here: {why}") from error
+    return metric, CHRF(lowercase=lowercase), TER()
 
 
 def _check_lines(**outputs):

@@ -1,12 +1,14 @@
 """Scores are sacreBLEU's, intervals hold them, comparisons tell a difference from chance."""
 
 import dataclasses
+import importlib.util
 import json
 import random
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -98,6 +100,25 @@ def test_lines_that_do_not_fit_are_refused_before_anything_is_translated():
     translator = None  # it is not asked
     with pytest.raises(ValueError, match="2 sources, 2 references, 1 other"):
         evaluation.evaluate_translator(translator, ["a", "b"], ["c", "d"], other=["e"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="needs a sacreBLEU without Japanese")
+def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_is_translated():
+    translator, message = None, r"sacreBLEU's tokenizer 'ja-mecab' cannot be used here: .* pip install sacrebleu\[ja\]"
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate_translator(translator, ["a"], ["c"], tokenize="ja-mecab")
+    for score in (evaluation.bleu, evaluation.score):
+        with pytest.raises(ValueError, match=message):
+            score(["a"], ["c"], tokenize="ja-mecab")
+
+
+def test_a_tokenizer_whose_file_cannot_be_loaded_is_an_error_of_one_line(monkeypatch):
+    def load(**options):
+        raise URLError("no network")
+
+    monkeypatch.setattr(evaluation, "BLEU", load)
+    with pytest.raises(ValueError, match="tokenizer 'flores200' cannot be used here: <urlopen error no network>"):
+        evaluation.check_tokenizer("flores200")
 
 
 def test_the_speed_is_that_of_the_translating_alone(monkeypatch):

@@ -63,8 +63,8 @@ class Logging(RunCallback):
 class Validation(RunCallback):
     """Validates every `every` steps: loss, BLEU, sample translations. Remembers the best; stops without progress.
 
-    At equal BLEU, which is 0 at the beginning of many runs, the lower perplexity is better. Workers need not get the
-    same figures to the last digit: `agree` gives all of them the same ones.
+    At equal BLEU, which is 0 at the beginning of many runs, or without any, the lower perplexity is better. Workers
+    need not get the same figures to the last digit: `agree` gives all of them the same ones.
     """
 
     def __init__(self, start, judge, journal, every, patience, state=None, agree=float):
@@ -110,7 +110,8 @@ class Validation(RunCallback):
         self._remember(step, self.agree(verdict.bleu or 0.0), self.agree(perplexity))
         if self.is_out_of_patience:
             validations = "one validation" if self.patience == 1 else f"{self.patience} validations"
-            self.journal.say(f"No better BLEU, nor perplexity at the same BLEU, in {validations}: stopping.")
+            better = "perplexity" if verdict.bleu is None else "BLEU, nor perplexity at the same BLEU,"
+            self.journal.say(f"No better {better} in {validations}: stopping.")
 
     def _remember(self, step, bleu, perplexity):
         best = self.best["bleu"], -(self.best["perplexity"] or math.inf)

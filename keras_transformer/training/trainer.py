@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_transformer import model_folder
+from keras_transformer import evaluation, model_folder
 from keras_transformer.config import PATHS, Config, differences
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.digests import digest
@@ -62,6 +62,7 @@ class Run:
         self.is_chief = strategies.is_chief(strategy)
         self.say = say if self.is_chief else _nothing
         self.say(f"device: {strategies.describe(strategy)}")
+        evaluation.check_tokenizer(config.data.bleu_tokenizer)
         self.changes = self._claim()
         self.origin, self.data = self._prepare()
         self.plan = self._training_plan()

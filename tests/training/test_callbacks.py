@@ -115,6 +115,14 @@ def test_where_nothing_is_translated_the_lower_perplexity_is_better():
     run([callback], 3)
     assert callback.best == {"bleu": 0.0, "perplexity": 8.0, "step": 2, "without_progress": 1}
     assert [record["bleu"] for record in callback.journal.records] == [None] * 3
+    assert not any("stopping" in said for said in callback.journal.said)
+
+
+def test_patience_needs_no_translations():
+    callback = validation([(None, 9.0), (None, 8.0), (None, 8.5), (None, 8.0)], patience=2)
+    run([callback], 4)
+    assert callback.is_out_of_patience and callback.best["step"] == 2
+    assert callback.journal.said[-1] == "No better perplexity in 2 validations: stopping."
 
 
 def test_workers_go_by_the_bleu_that_they_agree_on():

@@ -1,5 +1,6 @@
 """A run from a configuration to a finished model, in one process."""
 
+import importlib.util
 import json
 import os
 import re
@@ -93,6 +94,13 @@ def test_the_finished_model_has_the_weights_that_its_metadata_names(finished_run
     }[metadata["weights"]]()
     for variable in Translator.load(finished_run).model.trainable_variables:
         np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="needs a sacreBLEU without Japanese")
+def test_scores_that_could_not_be_computed_are_refused_before_a_run_begins(tmp_path):
+    with pytest.raises(ValueError, match="sacreBLEU's tokenizer 'ja-mecab' cannot be used here"):
+        train(configuration(**{"data.bleu_tokenizer": "ja-mecab"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_without_progress_stops_early_and_is_finished(tmp_path, capsys):
