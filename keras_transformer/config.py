@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import math
 import numbers
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -179,6 +180,7 @@ class ModelConfig(_Section):
 
 
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"  # by their ids
+SYMBOLS = 'different strings without blanks or "▁", none of them a special piece or a byte'
 BleuTokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "none"]
 # Pairs of text: "demo", "tfds:NAME/SOURCE-TARGET", one .tsv file, or [source file(s), target file(s)].
 TextSource = str | tuple[str | tuple[str, ...], ...]
@@ -224,7 +226,7 @@ class DataConfig(_Section):
         self.require(0 <= self.subword_sampling <= 1, "subword_sampling", "at least 0 and at most 1")
         # SentencePiece takes no other value.
         self.require(0.98 <= self.character_coverage <= 1, "character_coverage", "at least 0.98 and at most 1")
-        self.require(are_symbols(self.symbols), "symbols", "different strings without blanks, none of a special piece")
+        self.require(are_symbols(self.symbols), "symbols", SYMBOLS)
         if self.tokenizer_model is not None:
             fits = len(self.tokenizer_files) == (1 if self.shared_vocab else 2) and all(self.tokenizer_files)
             self.require(fits, "tokenizer_model", "one file with data.shared_vocab, [source, target] without it")
@@ -252,9 +254,10 @@ class DataConfig(_Section):
 
 
 def are_symbols(symbols: tuple[str, ...]) -> bool:
-    """Whether these strings can be symbols of a tokenizer."""
-    found = [symbol for symbol in symbols if symbol.split() == [symbol] and symbol not in SPECIAL_PIECES]
-    return len(set(found)) == len(symbols)
+    """Whether these can be symbols of a tokenizer, see `SYMBOLS`."""
+    texts = [symbol for symbol in symbols if isinstance(symbol, str) and symbol not in SPECIAL_PIECES]
+    found = {symbol for symbol in texts if re.fullmatch(r"(?!<0x[0-9A-F]{2}>$)[^\s\0▁\ud800-\udfff]+", symbol)}
+    return len(found) == len(symbols)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -40,9 +40,10 @@ class Ensemble:
     """
 
     def __init__(self, members: Iterable[Transformer]):
-        self.members = tuple(members)
-        if not self.members or not all(isinstance(member, Transformer) for member in self.members):
-            raise TypeError(f"`members` must be Transformers, at least one. Received: {self.members!r:.80}")
+        given = tuple(members) if isinstance(members, Iterable) else ()
+        if not given or not all(isinstance(member, Transformer) for member in given):
+            raise TypeError(f"`members` must be a list of Transformers, at least one. Received: {members!r:.80}")
+        self.members = given
         vocabularies = [(member.source_vocab_size, member.vocab_size) for member in self.members]
         if len(set(vocabularies)) > 1:
             raise ValueError(

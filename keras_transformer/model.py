@@ -128,15 +128,15 @@ class Transformer(keras.Model):
             self.encoder_norm = self._final_norm("encoder_norm")
             self.decoder_norm = self._final_norm("decoder_norm")
         self.build()
-        if frozen:
-            self._freeze(set(frozen))
+        layers = self._flatten_layers(include_self=False)
+        self._own_paths = frozenset(self._path_inside(layer) for layer in layers)  # a subclass may add others
+        self._freeze(set(frozen))
 
     def _freeze(self, frozen):
-        layers = [(self._path_inside(layer), layer) for layer in self._flatten_layers(include_self=False)]
-        if strangers := sorted(frozen - {path for path, _ in layers}):
+        if strangers := sorted(frozen - self._own_paths):
             raise ConfigError(f'`frozen` must hold paths of layers, such as "encoder_0". Received: {strangers}.')
-        for path, layer in layers:  # a layer comes before those in it
-            layer.trainable = path not in frozen
+        for layer in self._flatten_layers(include_self=False) if frozen else []:  # a layer comes before those in it
+            layer.trainable = self._path_inside(layer) not in frozen
 
     def _lock_state(self):
         """Does nothing: Keras would refuse the layers, metrics and weights that a subclass adds to a built model."""
@@ -310,7 +310,8 @@ class Transformer(keras.Model):
         kept = {key: base[key] for key in ("name", "dtype", "trainable") if key in base}
         vocabularies = {"vocab_size": self.vocab_size, "source_vocab_size": self.source_vocab_size}
         layers = self._flatten_layers(include_self=False)
-        frozen = [path for layer in layers if (path := self._path_inside(layer)) and not layer.trainable]
+        frozen = [self._path_inside(layer) for layer in layers if not layer.trainable]
+        frozen = [path for path in frozen if path and path in self._own_paths]
         kept |= {"frozen": frozen} if frozen and self.trainable else {}
         return {**kept, **vocabularies, **self.config.to_dict()}
 

@@ -24,10 +24,10 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.config import SPECIAL_PIECES, are_symbols
+from keras_transformer.config import SPECIAL_PIECES, SYMBOLS, are_symbols
 from keras_transformer.files import replacing
 from keras_transformer.processor import CORES
-from keras_transformer.subwords import Subwords
+from keras_transformer.subwords import SPACE, Subwords
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MAX_SENTENCE = 2**30  # bytes of a line to learn from; SentencePiece leaves out longer ones, by itself those above 4,192
@@ -84,10 +84,7 @@ class Tokenizer:
         """
         symbols = tuple(_no_string(symbols))
         if not are_symbols(symbols):
-            raise ValueError(
-                "`symbols` must be different strings without blanks, none of a special piece. "
-                f"Received: symbols={symbols!r}."
-            )
+            raise ValueError(f"`symbols` must be {SYMBOLS}. Received: symbols={symbols!r}.")
         if kind not in KINDS:
             raise ValueError(f"`kind` must be one of {', '.join(KINDS)}. Received: kind={kind!r}.")
         model = io.BytesIO()
@@ -214,11 +211,9 @@ def _with_our_ids(model_bytes):
         model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     except DecodeError:
         return model_bytes  # no such model; SentencePiece says so
+    if reason := _why_not_adopted(model):
+        raise ValueError(f"A tokenizer must be bpe or unigram, with one blank before every word. Received: {reason}.")
     spec, kinds = model.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
-    if spec.model_type not in (spec.BPE, spec.UNIGRAM) or spec.treat_whitespace_as_suffix:
-        kind = spec.ModelType.Name(spec.model_type).lower()
-        where = "behind" if spec.treat_whitespace_as_suffix else "before"
-        raise ValueError(f"A tokenizer must be bpe or unigram, blanks before words. Received: {kind}, {where} them.")
     their = {spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece}
     others = [piece for piece in model.pieces if piece.piece not in their.union(SPECIAL_PIECES)]
     del model.pieces[:]
@@ -228,6 +223,24 @@ def _with_our_ids(model_bytes):
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL_PIECES
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
     return model.SerializeToString()
+
+
+def _why_not_adopted(model):
+    """What a SentencePiece model has that Python and the graph would not read alike, or that has no words."""
+    spec, normalizer = model.trainer_spec, model.normalizer_spec
+    normal = [piece.piece for piece in model.pieces if piece.type == piece.NORMAL]
+    symbols = {piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED}
+    special = {spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece, *SPECIAL_PIECES}
+    reasons = {
+        "a file that is cut off": not (model.HasField("trainer_spec") and model.HasField("normalizer_spec")),
+        spec.ModelType.Name(spec.model_type).lower(): spec.model_type not in (spec.BPE, spec.UNIGRAM),
+        "blanks behind words": spec.treat_whitespace_as_suffix,
+        "pieces with blanks inside": any(SPACE in piece.lstrip(SPACE) for piece in normal),
+        "blanks that are not escaped": not normalizer.escape_whitespaces,
+        "runs of blanks that are kept": not normalizer.remove_extra_whitespaces,
+        "a symbol with the name of a special piece": bool(symbols & special),
+    }
+    return next((reason for reason, is_so in reasons.items() if is_so), None)
 
 
 def _why_not(error, kind, vocab_size):

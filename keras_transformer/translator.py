@@ -61,7 +61,7 @@ class Translator:
     """A model with its tokenizers and the rules of the search.
 
     Args:
-        model: a `Transformer`, or an `Ensemble`, which cannot be saved or asked for alignments.
+        model: a `Transformer`, or an `Ensemble`, which cannot be saved or asked for attention maps.
         tokenizers: its `Tokenizers`, or a `Tokenizer` that both sides have.
         decode: the `DecodeConfig`.
         xla: whether XLA compiles the search of `translate` and `translate_nbest`; all others run as a graph. None: only

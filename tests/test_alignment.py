@@ -62,6 +62,10 @@ def test_links_are_sorted_by_source_then_target():
 def test_pieces_of_a_word_count_as_their_mean():
     weights = np.array([[0.1, 0.1, 0.8], [0.5, 0.5, 0.0], [0.3, 0.7, 0.0]])
     assert links(weights, [0, 0, 1], [0, 1, 1]) == [(0, 1), (1, 0)]
+    weights = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # by sums the second word would be linked with both
+    assert links(weights, [0, 1], [0, 1, 1]) == [(0, 0), (1, 1)]
+    weights = np.array([[0.2, 0.7, 0.1], [0.4, 0.2, 0.4]])  # here, too
+    assert links(weights, [0, 1, 1], [0, 1]) == [(0, 1), (1, 0)]
 
 
 def test_a_source_word_that_everybody_looks_at_is_linked_with_those_that_look_at_little_else():

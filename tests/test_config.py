@@ -83,7 +83,7 @@ def test_lists_of_files_become_tuples_at_every_depth():
         (DataConfig, dict(vocab_size=7), "at least 8. Received: vocab_size=7."),
         (DataConfig, dict(max_length=2**31), "at most 2147483647. Received: max_length=2147483648."),
         (DataConfig, dict(train=["only.en"]), "a pair: [source file(s), target file(s)]"),
-        (DataConfig, dict(symbols=["a b"]), "without blanks, none of a special piece. Received: symbols=('a b',)."),
+        (DataConfig, dict(symbols=["a b"]), """none of them a special piece or a byte. Received: symbols=('a b',)."""),
         (DataConfig, dict(symbols=["a", "a"]), "must be different strings"),
         (DataConfig, dict(tokenizer_model=["a", "b"]), "one file with data.shared_vocab, [source, target] without it"),
         (DataConfig, dict(tokenizer_model="a", shared_vocab=False), "one file with data.shared_vocab"),

@@ -311,7 +311,7 @@ def test_an_ensemble_knows_what_its_members_have(ensemble):
 
 @pytest.mark.parametrize("members", [[], ["model"], [ensemble_of_two()]])
 def test_members_are_transformers(members):
-    with pytest.raises(TypeError, match=r"`members` must be Transformers, at least one. Received: \("):
+    with pytest.raises(TypeError, match="`members` must be a list of Transformers, at least one. Received: "):
         Ensemble(members)
 
 

@@ -148,6 +148,14 @@ def test_what_is_frozen_stays_frozen_where_a_model_is_saved_or_cloned(tmp_path, 
     assert len(restored.trainable_variables) == len(compiled().trainable_variables)
 
 
+def test_a_layer_that_only_a_subclass_has_may_be_frozen(tmp_path):
+    model = WithItsOwn(V, **SMALL)
+    model.head.trainable = model.encoder[0].trainable = False
+    assert model.get_config()["frozen"][0] == "encoder_0"
+    model.save(tmp_path / "mine.keras")
+    assert not keras.saving.load_model(tmp_path / "mine.keras").encoder[0].trainable
+
+
 def test_only_layers_that_there_are_can_be_frozen():
     with pytest.raises(ConfigError, match=r"paths of layers, such as \"encoder_0\". Received: \['encoder_9'\]"):
         Transformer(V, **SMALL, frozen=["encoder_0", "encoder_9"])

@@ -297,9 +297,15 @@ class TestSymbols:
             assert tokenizer.decode(sampled) == tokenizer.decode(ids)
             assert all(row.count(4) == 2 for row in sampled)
 
-    @pytest.mark.parametrize("symbols", [["a b"], [" a"], [""], ["a", "a"], ["<unk>"], ["a", "</s>"]])
+    @pytest.mark.parametrize(
+        "symbols",
+        [["a b"], [" a"], [""], ["a", "a"], ["<unk>"], ["a", "</s>"], ["\0"], ["▁x"], ["<0x41>"], ["\ud800"], [1]],
+    )
     def test_what_can_be_no_symbol_is_refused(self, symbols):
-        with pytest.raises(ValueError, match="different strings without blanks, none of a special piece. Received"):
+        with pytest.raises(
+            ValueError,
+            match='`symbols` must be different strings without blanks or "▁", none of them .* Received: symbols=',
+        ):
             Tokenizer.train(SENTENCES, vocab_size=700, symbols=symbols)
 
     def test_a_single_string_is_no_list_of_symbols(self):
@@ -360,8 +366,11 @@ class TestAdoption:
     @pytest.mark.parametrize(
         ("options", "received"),
         [
-            (dict(model_type="char"), "char, before them"),
-            (dict(treat_whitespace_as_suffix=True), "bpe, behind them"),
+            (dict(model_type="char"), "char"),
+            (dict(treat_whitespace_as_suffix=True), "blanks behind words"),
+            (dict(model_type="unigram", split_by_whitespace=False), "pieces with blanks inside"),
+            (dict(remove_extra_whitespaces=False), "runs of blanks that are kept"),
+            (dict(user_defined_symbols=["<pad>"]), "a symbol with the name of a special piece"),
         ],
     )
     def test_another_kind_is_refused(self, tmp_path, options, received):
@@ -369,11 +378,19 @@ class TestAdoption:
         with pytest.raises(ValueError, match=f"their.model: A tokenizer must be .* Received: {received}"):
             Tokenizer.adopt(tmp_path / "their.model")
 
-    @pytest.mark.parametrize("content", [b"", b"no model at all"])
-    def test_another_file_is_refused(self, tmp_path, content):
-        (tmp_path / "a.model").write_bytes(content)
+    def test_a_file_that_is_none_is_refused(self, tmp_path):
+        (tmp_path / "a.model").write_bytes(b"no model at all")
         with pytest.raises(ValueError, match="a.model: Expected a SentencePiece model"):
             Tokenizer.adopt(tmp_path / "a.model")
+
+    def test_a_file_that_is_cut_off_is_refused_wherever_that_is(self, tmp_path):
+        path = tmp_path / "their.model"
+        foreign(path)
+        whole = path.read_bytes()
+        for size in range(0, len(whole) // 2, 97):  # in the middle of its pieces
+            path.write_bytes(whole[:size])
+            with pytest.raises(ValueError, match="SentencePiece model|a file that is cut off"):
+                Tokenizer.adopt(path)
 
     def test_other_ids_are_refused_without_it(self, tmp_path):
         foreign(tmp_path / "their.model")

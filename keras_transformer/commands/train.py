@@ -105,7 +105,8 @@ def _exported(workdir):
     to, model = workdir / "export", read_json(workdir / "model.json")
     published = versions(to) if to.is_dir() and model else []
     path = to / str(published[-1]) if published else None
-    return path if path and metadata.read(path).get("model") == model else None
+    found = metadata.read(path) if path else {}
+    return path if found.get("model") == model and not found.get("ensemble") else None
 
 
 def _export(workdir):

@@ -67,7 +67,8 @@ def prepare(
     """Makes what is missing or out of date below `folder`, opens the rest, and reports on both.
 
     Where training has `begun`, its text and tokenizer must be what they were: a model means nothing with other ids.
-    Tokenizers that are `given` are taken instead of being trained.
+    Tokenizers that are `given`, or that `data.tokenizer_model` names, are taken instead of being trained. Files of
+    these are not needed any more once it has begun.
     """
     if data.train is None:
         raise ConfigError("`data.train` must be the text to train on. Received: None.")
@@ -86,7 +87,8 @@ class _Preparation:
         self.hashes = FileHashes(folder / "data" / "files.json")
         self.held_out = NOTHING
         if data.tokenizer_files:
-            self.given = adopt(data)
+            is_gone = begun and not all(Path(path).exists() for path in data.tokenizer_files)
+            self.given = (load_tokenizers(folder) if is_gone else None) or adopt(data)
         self.num_pairs = None  # of train, for the progress bar, once they were counted
 
     def run(self) -> Prepared:
@@ -181,7 +183,7 @@ class _Preparation:
         )
         if not known:
             wrong = f"That text is no longer known: {self.folder / 'data'} is incomplete. Give another --workdir."
-        raise DataError(f"A run is resumed with the text that it began with. {wrong}")
+        raise DataError(f"A run is resumed with the text and the tokenizer that it began with. {wrong}")
 
     def _tokenizers(self, key: str) -> Tokenizers:
         record = self.folder / "data" / "tokenizer.json"

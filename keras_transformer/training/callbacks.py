@@ -49,7 +49,8 @@ class Logging(RunCallback):
 
     def after_step(self, step, logs):
         made = self.model.optimizer.iterations.numpy() - 1  # the rate of the update that was made, not of the next
-        rate = float(self.model.schedule(max(made, 0), self.model.num_skipped))
+        skipped = self.model.num_skipped.numpy() - int(logs["skipped"])  # before it, or before this step
+        rate = float(self.model.schedule(max(made, 0), skipped))
         self.journal.add(step, logs, rate)
         if self.journal.skipped_in_a_row >= MAX_SKIPPED:
             raise DivergedError(

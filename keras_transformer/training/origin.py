@@ -22,6 +22,8 @@ def load_origin(folder, config: Config) -> model_folder.Contents:
         different.append(f"data.shared_vocab: {data.shared_vocab} -> {config.data.shared_vocab}")
     if data.lowercase != config.data.lowercase:
         different.append(f"data.lowercase: {data.lowercase} -> {config.data.lowercase}")
+    if strangers := [symbol for symbol in config.data.symbols if not _are_one_piece(symbol, origin.tokenizers)]:
+        different.append(f"data.symbols: its tokenizers do not have {', '.join(strangers)}")
     if not data.shared_vocab and data.reverse != config.data.reverse:
         different.append(f"data.reverse: {data.reverse} -> {config.data.reverse}")
     if different:
@@ -30,3 +32,7 @@ def load_origin(folder, config: Config) -> model_folder.Contents:
             f"{folder}/config.json. Received: {', '.join(different)}."
         )
     return origin
+
+
+def _are_one_piece(symbol, tokenizers):
+    return all(symbol in tokenizer.pieces(*tokenizer.encode([symbol])) for tokenizer in tokenizers)

@@ -40,8 +40,8 @@ CHANGEABLE = {
 
 
 def may_change(key, old, new):
-    """Whether a field may change. A run to start from may lie elsewhere, too: it was read before the first step."""
-    return key in CHANGEABLE or (key == "train.start_from" and None not in (old, new))
+    """Whether a field may change. What was read before the first step may lie elsewhere, too."""
+    return key in CHANGEABLE or (key in ("train.start_from", "data.tokenizer_model") and None not in (old, new))
 
 
 class WorkdirError(ValueError):

@@ -60,8 +60,9 @@ def test_an_output_may_have_the_name_of_a_text_that_a_packed_model_was_trained_o
     packed = {"data": {"train": ["a.en", "a.de"], "test": ["test.en", "test.de"]}, "model": {}, "decode": {}}
     (tmp_path / "config.json").write_text(json.dumps(packed))
     assert {"test.en", "test.de"} <= names(tmp_path) and not {"a.en", "a.de"} & names(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({**packed, "train": {}}))  # of a run, which reads them again
-    assert {"test.en", "test.de", "a.en", "a.de"} <= names(tmp_path)
+    of_run = {**packed, "data": {**packed["data"], "tokenizer_model": "a.model"}, "train": {}}
+    (tmp_path / "config.json").write_text(json.dumps(of_run))  # which reads them again
+    assert {"test.en", "test.de", "a.en", "a.de", "a.model"} <= names(tmp_path)
 
 
 def names(workdir):

@@ -1,6 +1,7 @@
 """The options of training."""
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -104,6 +105,11 @@ def test_a_finished_run_is_exported_once_and_the_export_translates(finished_run,
         with pytest.raises(ValueError, match="must have the model that its folder names"):
             trainer.train(done.replace(**changes), renamed, **hooks)
     assert train._exported(tmp_path / "copied") == tmp_path / "copied" / "export" / "1"
+    told = tmp_path / "copied" / "export" / "1" / "assets.extra" / "metadata.json"
+    before = told.read_text()
+    told.write_text(json.dumps({**json.loads(before), "ensemble": [{"model": None}]}))  # the run's with another
+    assert train._exported(tmp_path / "copied") is None
+    told.write_text(before)
     metadata = tmp_path / "copied" / "model.json"
     metadata.write_text(metadata.read_text().replace('"step": 14', '"step": 15'))
     assert train._exported(tmp_path / "copied") is None

@@ -170,6 +170,11 @@ class TestTokenizers:
         assert prepared.tokenizers.shared and "tokenizer: given, 300 pieces" in report
         again = prepare(one, tmp_path / "one", say=list, begun=True)
         assert again.train.key == prepared.train.key
+        gone = one.replace(tokenizer_model=str(tmp_path / "gone.model"))
+        again = prepare(gone, tmp_path / "one", say=list, begun=True)  # the tokenizer of the run is enough
+        assert again.train.key == prepared.train.key and again.tokenizers == prepared.tokenizers
+        with pytest.raises(DataError, match="must be readable"):
+            run(gone, "two")
         with pytest.raises(DataError, match="or the tokenizer of .* has changed since"):
             prepare(config.replace(tokenizer_model=paths[1]), tmp_path / "one", say=list, begun=True)
 

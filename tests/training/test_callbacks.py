@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from keras_transformer import TrainConfig
+from keras_transformer import TrainConfig, TransformerSchedule
 from keras_transformer.training import callbacks
 from keras_transformer.training.callbacks import Checkpointing, Logging, Validation
 from keras_transformer.training.checkpoints import Checkpoints
@@ -300,6 +300,23 @@ def test_a_run_in_a_thread_trains_without_listening():
     thread.start()
     thread.join()
     assert heard == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_the_rate_that_is_logged_is_that_of_the_last_update(tmp_path):
+    rates = []
+    optimizer = SimpleNamespace(iterations=tf.Variable(0, dtype=tf.int64))
+    schedule = TransformerSchedule(16, warmup_steps=1, steps=8, cooldown_steps=6)
+    model = SimpleNamespace(optimizer=optimizer, num_skipped=tf.Variable(0, dtype=tf.int64), schedule=schedule)
+    journal = SimpleNamespace(add=lambda step, logs, rate: rates.append(rate), skipped_in_a_row=0, total_steps=99)
+    logging, expected = Logging(0, journal, 1000), []
+    logging.set_model(model)
+    for step, skipped in enumerate((0, 0, 1, 0, 1, 1, 0, 0)):
+        if not skipped:
+            used = float(schedule(optimizer.iterations, model.num_skipped))
+        (model.num_skipped if skipped else optimizer.iterations).assign_add(1)
+        logging.on_train_batch_end(step, {"skipped": float(skipped)})
+        expected.append(used)
+    assert rates[:4] == expected[:4] and rates[6:] == expected[6:] and len(set(expected)) == 5
 
 
 def test_a_run_ends_that_has_made_no_update_for_long(monkeypatch, tmp_path):

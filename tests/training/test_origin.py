@@ -16,6 +16,9 @@ def test_a_run_begins_with_no_model_of_another_shape(finished_run, tmp_path):
     folded = config.replace(data=dict(lowercase=True))
     with pytest.raises(ConfigError, match="data.lowercase: False -> True"):
         load_origin(finished_run, folded)
+    tagged = config.replace(data=dict(symbols=["<2de>", "<2en>"]))
+    with pytest.raises(ConfigError, match="data.symbols: its tokenizers do not have <2de>, <2en>"):
+        load_origin(finished_run, tagged)
     with pytest.raises(FileNotFoundError, match="There is none in nowhere"):
         load_origin("nowhere", config)
 

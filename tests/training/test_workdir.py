@@ -104,14 +104,15 @@ def test_what_changes_no_step_that_was_made_may_differ(tmp_path):
         workdir.change_config(after.replace(train=dict(steps=190, cooldown_steps=10)), 181)
 
 
-def test_a_model_that_was_started_from_may_lie_elsewhere(tmp_path):
+@pytest.mark.parametrize("section, field", [("train", "start_from"), ("data", "tokenizer_model")])
+def test_what_was_read_before_the_first_step_may_lie_elsewhere(tmp_path, section, field):
     workdir = Workdir(tmp_path)
-    before = Config().replace(train=dict(start_from="a"))
+    before, after = (Config().replace(**{section: {field: place}}) for place in "ab")
     workdir.claim(before)
     workdir.checkpoints.mkdir()
     (workdir.checkpoints / "step-00000080.npz").touch()
-    assert workdir.claim(before.replace(train=dict(start_from="b"))) == ["train.start_from: 'a' -> 'b'"]
-    with pytest.raises(WorkdirError, match="train.start_from: 'a' -> None"):
+    assert workdir.claim(after) == [f"{section}.{field}: 'a' -> 'b'"]
+    with pytest.raises(WorkdirError, match=f"{section}.{field}: 'a' -> None"):
         workdir.claim(Config())
 
 
