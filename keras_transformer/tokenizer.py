@@ -214,8 +214,10 @@ def _with_our_ids(model_bytes):
     if reason := _why_not_adopted(model):
         raise ValueError(f"A tokenizer must be bpe or unigram, with one blank before every word. Received: {reason}.")
     spec, kinds = model.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
-    their = {spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece}
-    others = [piece for piece in model.pieces if piece.piece not in their.union(SPECIAL_PIECES)]
+    their = spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece
+    if their == SPECIAL_PIECES and [piece.piece for piece in model.pieces[: len(their)]] == list(their):
+        return model_bytes  # as it is
+    others = [piece for piece in model.pieces if piece.piece not in (*their, *SPECIAL_PIECES)]
     del model.pieces[:]
     for piece, kind in zip(SPECIAL_PIECES, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
         model.pieces.add(piece=piece, type=kind, score=0.0)

@@ -1,5 +1,7 @@
 """Options that several of the commands have, and what they name."""
 
+from pathlib import Path
+
 from keras_transformer.commands.lines import BUFFER_LINES
 from keras_transformer.data.sources import files
 from keras_transformer.recipes import parse_decode
@@ -40,5 +42,5 @@ def _files_of_run(workdir):
     text = [path for corpus in corpora if corpus for path in files(corpus)]
     single = (run.config_path, run.model_path, run.metadata_path, run.log_path, run.path / "lock")
     folders = (run.path / "data", run.checkpoints, run.path / "export")
-    single += (*data.tokenizer_files, *run.path.glob("*.model"))
+    single += (*map(Path, data.tokenizer_files), *run.path.glob("*.model"))
     return [*single, *(path for folder in folders for path in folder.rglob("*")), *text]
