@@ -303,7 +303,7 @@ def test_changed_text_is_refused_before_anything_is_overwritten(tmp_path):
     assert train(config, tmp_path / "run").exit_code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.model")}
     (tmp_path / "a.en").write_text("".join(f"something else {i}\n" for i in range(200)))
-    with pytest.raises(DataError, match="the text that it began with"):
+    with pytest.raises(DataError, match="the text and the tokenizer that it began with"):
         train(config, tmp_path / "run")
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.model")} == before
 
