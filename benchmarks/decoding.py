@@ -35,8 +35,10 @@ def translator(work, xla, **changes):
     decode = DecodeConfig(beam_width=work.beam_width, extra_length=max(1, extra), min_length=work.num_steps + 1)
     if extra < 1:  # a translation no longer than its source is one that is cut off
         decode = decode.replace(max_input_length=work.num_steps - 1)
-    tokenizer = Tokenizer.train(["nothing is read or written here"], vocab_size=30)
     model = Transformer(**{**works.MODELS[work.model], **changes})
+    # Of as many pieces, because a search makes no others: four special ones, a letter, "▁" and symbols.
+    symbols = [f"<{number}>" for number in range(model.vocab_size - 6)]
+    tokenizer = Tokenizer.train(["a"], vocab_size=model.vocab_size, symbols=symbols)
     return Translator(model, Tokenizers(tokenizer, tokenizer), decode, xla=xla)
 
 

@@ -11,6 +11,7 @@ def test_a_translation_has_the_wanted_length_whatever_that_of_its_source(monkeyp
     monkeypatch.setitem(works.MODELS, "tiny", tiny)
     work = works.Decoding("tiny", batch=3, source_length=11, num_steps=num_steps, beam_width=2, calls=1)
     [ids] = works.sources(work, 1, 31)
+    assert decoding.translator(work, False).num_ids == 31  # a search that knew fewer pieces would do less
     assert (decoding.graph(work)(ids) > 0).sum(axis=1).tolist() == [num_steps] * 3
     if num_steps == 11:  # its ids are longer than what is read of a text
         assert (decoding.xla(work)(ids) > 0).sum(axis=1).tolist() == [num_steps] * 3
