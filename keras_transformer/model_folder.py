@@ -8,6 +8,7 @@ model.keras       the model
 
 import contextlib
 import json
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -108,6 +109,27 @@ def is_saved_translator(folder: Path) -> bool:
     config = read_json(folder / "config.json")
     data = config.get("data")
     return config.keys() == set(SECTIONS) and isinstance(data, dict) and "train" in data and data["train"] is None
+
+
+def bare(model: Transformer) -> Transformer:
+    """A copy of a model in float32, without the optimizer that `fit` has left in it."""
+    config, is_half = model.get_config(), model.compute_dtype in ("float16", "bfloat16")
+    if is_half:  # then a translation would depend on its batch
+        config["dtype"] = "float32"
+    copy = type(model).from_config(config)
+    if [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
+        # It has more than its configuration tells, LoRA for example, which Keras merges where it saves.
+        if not is_half:
+            return model
+        model = _saved_and_loaded(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _saved_and_loaded(model):
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(path := Path(folder, "model.keras"))
+        return keras.saving.load_model(path, compile=False)
 
 
 def check_sizes(tokenizers: Tokenizers, model, where: str = ""):

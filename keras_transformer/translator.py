@@ -8,13 +8,11 @@ Translator.load("runs/a", "runs/b")                     # an ensemble: both mode
 """
 
 import logging
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -136,7 +134,7 @@ class Translator:
         if not (model_folder.is_free(folder) or model_folder.is_saved_translator(folder)):
             raise ValueError(f"`folder` must be new, empty or one of a saved translator. Received: {folder}.")
         sections = {name: config[name] for name in model_folder.SECTIONS}
-        model_folder.write(folder, sections, self.tokenizers, _bare(self.model))
+        model_folder.write(folder, sections, self.tokenizers, model_folder.bare(self.model))
 
     def _config(self):
         """The configuration of the run without its text; what is known of it where there was none."""
@@ -455,27 +453,6 @@ def _ids(tokenizer, pieces):
     if PAD_ID in ids or BOS_ID in ids or EOS_ID in ids[:-1]:
         raise ValueError(f"Expected the pieces of a translation. Received: {pieces!r:.80}.")
     return ids
-
-
-def _bare(model):
-    """A copy of a model in float32, without the optimizer that `fit` has left in it."""
-    config, is_half = model.get_config(), model.compute_dtype in ("float16", "bfloat16")
-    if is_half:  # then a translation would depend on its batch
-        config["dtype"] = "float32"
-    copy = type(model).from_config(config)
-    if [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
-        # It has more than its configuration tells, LoRA for example, which Keras merges where it saves.
-        if not is_half:
-            return model
-        model = _saved_and_loaded(model)
-    copy.set_weights(model.get_weights())
-    return copy
-
-
-def _saved_and_loaded(model):
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(path := Path(folder, "model.keras"))
-        return keras.saving.load_model(path, compile=False)
 
 
 def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:
