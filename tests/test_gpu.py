@@ -8,7 +8,7 @@ from tensorflow.python.framework import config
 from keras_transformer.gpu import add_in_order, multiply_in_float32
 from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator
-from tests.training.test_trainer import configuration, new_run
+from tests.training.runs import configuration, new_run
 
 
 def multiplies_in_float32():

@@ -3,7 +3,6 @@
 import errno
 import os
 
-import keras
 import numpy as np
 import pytest
 
@@ -18,29 +17,14 @@ from keras_transformer.training.checkpoints import (
     write_arrays,
 )
 from keras_transformer.training.step import Trainee
-from keras_transformer.training.variables import named_variables, set_weights
-from tests.training.batches import dataset, random_batches
-
-
-def make_trainee(seed=3, **train):
-    keras.utils.set_random_seed(seed)
-    model = Transformer(
-        53, d_model=16, d_ff=31, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, name="transformer"
-    )
-    return Trainee(model, TrainConfig(ema_decay=0.9, xla=False, **train))
+from keras_transformer.training.variables import set_weights
+from tests.training.batches import random_batches
+from tests.training.runs import fit, make_trainee, values
 
 
 @pytest.fixture
 def trainee():
     return make_trainee()
-
-
-def values(trainee):
-    return {name: variable.numpy() for name, variable in named_variables(trainee).items()}
-
-
-def fit(trainee, batches):
-    trainee.fit(dataset(batches), steps_per_epoch=len(batches), shuffle=False, verbose=0)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
@@ -208,8 +192,8 @@ def test_the_average_is_the_mean_of_the_weights(trainee, tmp_path):
         seen.append([v.numpy() for v in trainee.transformer.trainable_variables])
     averaged = average_weights(checkpoints.regular())
     set_weights(trainee.transformer, averaged)
-    for variable, *values in zip(trainee.transformer.trainable_variables, *seen, strict=True):
-        np.testing.assert_allclose(variable.numpy(), np.mean(values, axis=0), rtol=1e-6, atol=1e-7)
+    for variable, *three in zip(trainee.transformer.trainable_variables, *seen, strict=True):
+        np.testing.assert_allclose(variable.numpy(), np.mean(three, axis=0), rtol=1e-6, atol=1e-7)
 
 
 def test_checkpoints_of_different_models_are_not_averaged(tmp_path):

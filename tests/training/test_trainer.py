@@ -16,27 +16,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import ConfigError, Transformer, load_recipe, model_folder
+from keras_transformer import ConfigError, Transformer, model_folder
 from keras_transformer.data.sources import DataError
 from keras_transformer.training.checkpoints import Checkpoints, average_weights, read_arrays, write_arrays
 from keras_transformer.training.journal import read_log
 from keras_transformer.training.origin import load_origin
 from keras_transformer.training.step import Trainee
-from keras_transformer.training.strategy import make_strategy
-from keras_transformer.training.trainer import Run, evenly, train
+from keras_transformer.training.trainer import Training, complete, train
 from keras_transformer.training.validation import Judge
 from keras_transformer.training.workdir import Workdir, WorkdirError
 from keras_transformer.translator import Translator
-from tests.integration.runs import ROOT, SETTINGS
-
-
-def configuration(**changes):
-    settings = {**SETTINGS, "train.steps": 8, "train.checkpoint_steps": 4, **changes}
-    return load_recipe(None, [f"{key}={value}" for key, value in settings.items()])
-
-
-def new_run(config, workdir):
-    return Run(config, workdir, make_strategy(config.train.strategy))
+from tests.integration.runs import ROOT
+from tests.training.runs import configuration, new_run
 
 
 def test_a_finished_run_holds_what_the_readme_says(finished_run):
@@ -148,7 +139,7 @@ def test_bfloat16_trains_and_leaves_a_model_in_float32(tmp_path):
     workdir = Workdir(tmp_path)
     settings = {"train.precision": "mixed_bfloat16", "train.steps": 40, "train.warmup_steps": 10}
     run = new_run(configuration(**settings), workdir)
-    assert run.train().exit_code == 0
+    assert complete(run).exit_code == 0
     workdir.unlock()
     assert {layer.compute_dtype for layer in run.trainee.transformer._flatten_layers()} == {"bfloat16"}
     losses = [r["loss"] for r in read_log(tmp_path / "log.jsonl") if r["kind"] == "train"]
@@ -204,20 +195,17 @@ def untrained(tmp_path, monkeypatch):
 
 def test_what_is_said_after_training_has_a_line_of_its_own(untrained):
     cleared = []
-    journal = SimpleNamespace(begin=lambda: None, clear_line=lambda: cleared.append("line"))
+    training = Training(untrained[0], {"step": 0})
+    training.journal = SimpleNamespace(begin=lambda: None, clear_line=lambda: cleared.append("line"))
     with pytest.raises(Trained):
-        untrained[0]._fit(0, journal, [])
+        training._fit()
     assert cleared == ["line"]
-
-
-def test_a_verdict_does_not_depend_on_when_compiling_pays(untrained):
-    assert untrained[0].judge.translator.searching()._xla is False
 
 
 def test_a_batch_of_every_shape_is_run_before_the_first_step(untrained, capsys):
     run, calls = untrained
     with pytest.raises(Trained):
-        run.train()
+        complete(run)
     *shapes, last = calls
     assert sorted(shapes) == sorted(run.plan.shapes) and len(shapes) > 1 and last == "fit"
     assert f"{len(run.plan.shapes)} shapes of batches, each compiled by XLA once: 0:0" in capsys.readouterr().out
@@ -234,32 +222,9 @@ def test_a_batch_that_does_not_fit_into_memory_ends_the_run_before_the_first_ste
 
     monkeypatch.setattr(Trainee, "_run_sums", run_out)
     with pytest.raises(MemoryError, match="does not fit .*Lower train.tokens_per_batch") as caught:
-        run.train()
+        complete(run)
     _, (rows, *lengths) = calls
     assert str(caught.value).startswith(f"A batch of {rows} rows, {lengths[0]} x {lengths[1]} pieces, does")
-
-
-def test_a_validation_needs_no_more_room_than_a_part_of_a_batch(tmp_path):
-    run = new_run(configuration(**{"train.tokens_per_batch": 512, "train.accumulation": 4}), Workdir(tmp_path))
-    assert max(rows * max(lengths) for rows, *lengths in run.plan.shapes) > 128
-    assert max(rows * max(lengths) for rows, *lengths in run.judge.plan.shapes) <= 128
-    run.workdir.unlock()
-
-
-def test_a_pair_of_the_validation_may_be_longer_than_a_part_of_a_batch(tmp_path):
-    long = " ".join(["the dog sleeps"] * 20)
-    (tmp_path / "valid.tsv").write_text(f"{long}\tder hund schläft\n")
-    changes = {"data.valid": str(tmp_path / "valid.tsv"), "train.tokens_per_batch": 200, "train.accumulation": 4}
-    run = new_run(configuration(**changes), Workdir(tmp_path / "run"))
-    run.workdir.unlock()
-    [(rows, *lengths)] = run.judge.plan.shapes
-    assert rows == 1 and max(lengths) > 50
-
-
-def test_the_sentences_of_a_validation_come_from_all_over_the_set():
-    assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
-    assert evenly(list(range(3)), 500) == [0, 1, 2]
-    assert evenly([], 500) == evenly([1, 2], 0) == []
 
 
 @pytest.mark.parametrize("changes", [{"name": "mine"}, {"trainable": False}])
@@ -358,7 +323,8 @@ ON_TWO_REPLICAS = """
 import json, sys
 from tests.devices import part
 part()
-from tests.training.test_trainer import configuration, train
+from keras_transformer.training.trainer import train
+from tests.training.runs import configuration
 assert train(configuration(**json.loads(sys.argv[2])), sys.argv[1]).step == 8
 """
 
