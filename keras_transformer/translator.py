@@ -7,9 +7,8 @@ translator.save("runs/saved")                           # for `load`, the comman
 Translator.load("runs/a", "runs/b")                     # an ensemble: both models translate as one
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -24,11 +23,11 @@ from keras_transformer.ensemble import Ensemble
 from keras_transformer.gpu import multiply_in_float32
 from keras_transformer.model import AttentionMaps, Transformer
 from keras_transformer.model_products import keep_panels
-from keras_transformer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Tokenizers, pad
+from keras_transformer.texts import batches_by_length, encode, listed, one_a_text
+from keras_transformer.tokenizer import Tokenizer, Tokenizers, pad
 
 LOWEST = float(np.finfo(np.float32).min)  # the score where no translation was found
 MANY_BEAMS = 8  # per sentence; with more, the sentences of a batch get fewer with the square of the beams
-log = logging.getLogger(__name__)
 
 
 class Translation(NamedTuple):
@@ -186,7 +185,7 @@ class Translator:
         num_hypotheses = _num_hypotheses(num_hypotheses)
         search = self.searching(num_hypotheses)
         beams = max(self.decode.beam_width, num_hypotheses)
-        return self._translations(_texts(texts), lambda source_ids, rows, ahead: search(source_ids, ahead), beams)
+        return self._translations(listed(texts), lambda source_ids, rows, ahead: search(source_ids, ahead), beams)
 
     def translate_prefix(self, texts: Iterable[str], prefixes: Iterable[str]) -> list[Translation]:
         """The best translation of every text among those that begin with its prefix.
@@ -210,7 +209,7 @@ class Translator:
             num_hypotheses: how many are wanted; the beam is at least this wide.
         """
         num_hypotheses = _num_hypotheses(num_hypotheses)
-        texts, prefixes = _texts(texts), _texts(prefixes)
+        texts, prefixes = listed(texts), listed(prefixes)
         if len(prefixes) != len(texts):
             raise ValueError(f"Every text needs its prefix. Received: {len(texts)} texts, {len(prefixes)} prefixes.")
         limit = inference.longest_input(self.model, self.decode)
@@ -232,12 +231,12 @@ class Translator:
             seeds: one for all, or one a text.
             temperature: one for all, or one a text; 0 takes the likeliest piece each time.
         """
-        texts = _texts(texts)
-        seeds = _one_a_text("seeds", _integers(seeds), texts)
+        texts = listed(texts)
+        seeds = one_a_text("seeds", _integers(seeds), texts)
         temperature = np.asarray(temperature, np.float32)
         if wrong := temperature[~(np.isfinite(temperature) & (temperature >= 0))].tolist():
             raise ValueError(f"`temperature` must be at least 0 and finite. Received: {wrong[0]}.")
-        temperature = _one_a_text("temperature", temperature, texts)
+        temperature = one_a_text("temperature", temperature, texts)
 
         def ask(source_ids, rows, ahead):
             return self._sampling(source_ids, tf.constant(seeds[rows]), tf.constant(temperature[rows]))
@@ -352,30 +351,19 @@ class Translator:
         return alignment.links(weights, *map(alignment.word_numbers, pieces))
 
     def _encode_pairs(self, sources, targets):
-        sources, targets = _texts(sources), _texts(targets, or_pieces=True)
+        sources, targets = listed(sources), listed(targets, or_pieces=True)
         if len(sources) != len(targets):
             raise ValueError(f"Every source needs its target. Received: {len(sources)} and {len(targets)}.")
         longest = inference.longest_input(self.model, self.decode), inference.longest_output(self.model, self.decode)
         return [self._encode(*side) for side in zip(self.tokenizers, (sources, targets), longest, strict=True)]
 
     def _encode(self, tokenizer, texts, limit):
-        """The ids of the texts, or of their pieces; what is too long is cut, the end of sentence kept."""
-        encoded = tokenizer.encode([text if isinstance(text, str) else "" for text in texts])
-        encoded = [
-            ids if isinstance(text, str) else _ids(tokenizer, text) for ids, text in zip(encoded, texts, strict=True)
-        ]
-        return [
-            ids if len(ids) <= limit else self._cut(ids, limit, text) for ids, text in zip(encoded, texts, strict=True)
-        ]
-
-    def _cut(self, ids, limit, text):
         name = "decode.max_input_length"
         if limit == self.model.position_limit:
             name = "model.max_positions"
         elif limit > self.decode.max_input_length:
             name += " + decode.extra_length"
-        log.warning("Read %d of %d pieces (%s) of: %s", limit, len(ids), name, _shortened(text))
-        return [*ids[: limit - 1], EOS_ID]
+        return encode(tokenizer, texts, limit, name)
 
     # --- ids to ids
 
@@ -414,56 +402,8 @@ def _member(folder, tokenizers, first):
     return model
 
 
-def _shortened(text):
-    return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-
-
-def _texts(texts, or_pieces=False):
-    """The texts as a list, some of them, with `or_pieces`, as lists of pieces. A single string is refused."""
-
-    try:
-        listed = None if isinstance(texts, str | bytes) else list(texts)
-    except TypeError:  # a single tensor or array
-        listed = None
-    if listed is None or not all(isinstance(text, str) or (or_pieces and _are_pieces(text)) for text in listed):
-        raise TypeError(f"Expected strings in a list, each a str, not bytes or a tensor. Received: {texts!r:.80}")
-    return listed
-
-
-def _one_a_text(name, values, texts):
-    if values.shape not in ((), (len(texts),)):
-        raise ValueError(f"`{name}` must be one for all texts or one a text, {len(texts)}. Received: {values!r:.80}")
-    return np.broadcast_to(values, (len(texts),))
-
-
-def _are_pieces(value):
-    return isinstance(value, list | tuple) and all(isinstance(piece, str) for piece in value)
-
-
 def _integers(values):
     values = np.asarray(values)
     if values.size and not np.can_cast(values.dtype, np.int64):  # NumPy takes an empty list for floats
         raise ValueError(f"`seeds` must be 64-bit integers. Received: {values!r:.80}")
     return values.astype(np.int64)
-
-
-def _ids(tokenizer, pieces):
-    """The ids of the pieces of a translation. Refuses padding, a begin of sentence, and anything behind the end."""
-    ids = tokenizer.ids(pieces)
-    if PAD_ID in ids or BOS_ID in ids or EOS_ID in ids[:-1]:
-        raise ValueError(f"Expected the pieces of a translation. Received: {pieces!r:.80}.")
-    return ids
-
-
-def batches_by_length(lengths: Sequence[int], tokens: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of similar lengths, longest first.
-
-    A batch holds at most `tokens`, padding included, and 1, 2, 4, 8, ... rows, except the last, so that shapes are few.
-    """
-    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
-    start = 0
-    while start < len(order):
-        _, width = padded_shape(1, lengths[order[start]])
-        rows = 1 << (max(1, tokens // width).bit_length() - 1)
-        yield order[start : start + rows]
-        start += rows

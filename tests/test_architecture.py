@@ -39,9 +39,11 @@ ALLOWED = {
     "inference": ["tokenizer", "decoding", "model_products", "fast.products_in_graph"],
     "alignment": [],
     "compilation": ["processor", "fast.xla"],
+    "texts": ["compilation", "tokenizer"],
     "model_folder": ["model", "tokenizer", "config", "files"],
     "translator": [
         "alignment",
+        "texts",
         "inference",
         "model_folder",
         "compilation",

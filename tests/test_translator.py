@@ -15,7 +15,7 @@ from keras_transformer.fast import kept_panels, products_by_xla
 from keras_transformer.files import write_json
 from keras_transformer.tokenizer import EOS_ID, Tokenizer, Tokenizers
 from keras_transformer.training.workdir import Workdir
-from keras_transformer.translator import Translator, batches_by_length
+from keras_transformer.translator import Translator
 from tests.small import ending_run
 
 TEXTS = ["Anna sleeps.", "", "The old man wants to read the book because it is good.", "   ", "Tom!", "x" * 300]
@@ -336,14 +336,6 @@ def test_decode_options_can_be_changed_at_loading(finished_run):
     assert Translator.load(finished_run, beam_width=1).decode.beam_width == 1
 
 
-def test_batches_hold_every_row_once_within_their_budget():
-    lengths = np.random.default_rng(5).integers(1, 97, 211)
-    batches = list(batches_by_length(lengths, 512))
-    assert sorted(np.concatenate(batches)) == list(range(211))
-    for rows in batches:
-        assert len(rows) == 1 or len(rows) * lengths[rows].max() <= 512
-
-
 # --- more questions
 
 
@@ -466,7 +458,7 @@ def test_no_word_behind_the_end_of_a_text_that_is_cut_is_linked(finished_run, ca
 def test_what_is_too_long_is_cut_and_said(finished_run, caplog):
     translator = Translator.load(finished_run, max_input_length=17)
     assert len(translator.translate(["the dog sees the cat " * 1000, "Anna sleeps."])) == 2
-    [said] = [record.getMessage() for record in caplog.records if record.name == "keras_transformer.translator"]
+    [said] = [record.getMessage() for record in caplog.records if record.name == "keras_transformer.texts"]
     assert said.startswith("Read 17 of 8001 pieces (decode.max_input_length) of: 'the dog")
     translator.score(["Anna sleeps."], ["Anna schläft " * 100])
     assert "(decode.max_input_length + decode.extra_length) of" in caplog.text  # a target may be as long
