@@ -201,12 +201,20 @@ class TestSubwordSampling:
         assert set(rows) == {((7, 7), (7, 7))}
         assert len(set(calls)) == len(calls) == 3
 
-    def test_what_does_not_fit_gives_way_to_the_stored_pieces(self, sampled):
-        sampled.corpus.sample, sample = (lambda rows, *_: [[[7] * 999] * len(rows)] * 2), sampled.corpus.sample
+    @pytest.mark.parametrize("ids", [[7] * 999, [EOS_ID]], ids=["too long", "nothing left"])
+    def test_what_does_not_fit_gives_way_to_the_stored_pieces(self, sampled, ids):
+        sampled.corpus.sample, sample = (lambda rows, *_: [[ids] * len(rows)] * 2), sampled.corpus.sample
         try:
             assert sorted(rows_of(epoch_of(sampled))) == sorted(pairs_of(sampled.corpus))
         finally:
             sampled.corpus.sample = sample
+
+    def test_no_text_is_cut_off_where_shapes_may_not_be_wide(self, sampled, pairs):
+        narrow = BatchPlan(sampled.corpus, tokens_per_batch=1500, subword_sampling=0.2, max_length=5)
+        sources, targets = zip(*rows_of(epoch_of(narrow)), strict=True)
+        tokenizers = sampled.corpus.tokenizers
+        decoded = zip(tokenizers.source.decode(sources), tokenizers.target.decode(targets), strict=True)
+        assert sorted(decoded) == sorted(pairs)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ def clean(pairs, **options):
         ({}, ("", "c"), "empty side"),
         ({}, ("a", " \t\u00a0"), "empty side"),
         ({}, ("a\0b", "c"), "NUL character"),
+        ({}, ("a", "b\0c"), "NUL character"),
         ({"drop_identical": True}, ("Paris", "Paris"), "identical sides"),
         ({"max_length_ratio": 2.0}, ("a", "abc"), "lengths beyond a ratio of 2"),
         ({"max_length_ratio": 1.5}, ("abcd", "ab"), "lengths beyond a ratio of 1.5"),
@@ -38,9 +39,9 @@ def test_a_pair_at_the_limit_stays():
 
 
 def test_duplicates_are_equal_on_both_sides():
-    pairs = [("a", "b"), ("a", "c"), ("b", "a"), ("ab", ""), ("a", "b")]
+    pairs = [("a", "b"), ("a", "c"), ("b", "a"), ("b c", "d"), ("b ", "cd"), ("b", " cd"), ("ab", ""), ("a", "b")]
     kept, dropped = clean(pairs, drop_duplicates=True)
-    assert kept == pairs[:3]
+    assert kept == pairs[:6]
     assert dropped == {"empty side": 1, "duplicate": 1}
 
 

@@ -151,6 +151,11 @@ class TestTokenizers:
             assert tokenizer.model_hash == Tokenizer.train(side, vocab_size=400).model_hash
         assert "tokenizer: bpe, 400 and 400 pieces" in report
 
+    def test_a_tokenizer_learns_nothing_of_the_pairs_that_are_held_out(self, run, config):
+        prepared, _ = run(config)
+        train = itertools.chain.from_iterable(text_of(prepared.train, prepared.tokenizers))
+        assert prepared.tokenizers.source.model_hash == Tokenizer.train(train, vocab_size=400).model_hash
+
     def test_every_option_reaches_the_model(self, run, config):
         options = [{}, {"tokenizer": "unigram"}, {"byte_fallback": True}, {"lowercase": True}]
         options += [{"symbols": ["<2de>"]}, {"vocab_size": 390}, {"character_coverage": 0.98}, {"tokenizer_pairs": 300}]
@@ -189,6 +194,12 @@ class TestTokenizers:
         ):
             with pytest.raises(DataError, match=message):
                 run(config.replace(tokenizer_model=path))
+        keeping = str(tmp_path / "keeping.model")
+        Tokenizer.train(["some text"], vocab_size=30).save(keeping)
+        work.clear()
+        for paths in ((keeping, str(folding)), (str(folding), keeping)):
+            with pytest.raises(DataError, match="folds case and keeps case|keeps case and folds case"):
+                run(config.replace(tokenizer_model=paths, shared_vocab=False))
         assert work == []
         assert run(config.replace(tokenizer_model=str(folding), lowercase=True))[0].tokenizers.source.lowercase
 
@@ -244,6 +255,23 @@ class TestAgain:
         # Another text often gives the same tokenizer; then what is made of the tokenizer stays.
         assert set(work) <= set(remade)
         assert work[:1] == remade[:1]
+
+    @pytest.mark.parametrize("with_valid", [False, True])
+    @pytest.mark.parametrize(
+        "name, value",
+        dict(lowercase=True, reverse=True, max_pairs=60, drop_identical=True, max_length_ratio=1.1).items(),
+    )
+    def test_what_a_folder_held_before_changes_nothing(self, run, write, pairs, name, value, with_valid):
+        both = [*pairs[:100], *(("same", "same"),) * 9]
+        files = tuple(write(letter, list(side)) for letter, side in zip("ab", zip(*both, strict=True), strict=True))
+        config = DataConfig(train=files, vocab_size=150, valid_pairs=5, valid=files if with_valid else None)
+        before, _ = run(config)
+        changed = config.replace(**{name: value})
+        (found, _), (fresh, _) = run(changed), run(changed, "fresh")
+        assert found.tokenizers == fresh.tokenizers and found.valid_text == fresh.valid_text
+        texts = [text_of(each.train, each.tokenizers) for each in (found, fresh, before)]
+        assert texts[0] == texts[1] != texts[2]
+        assert text_of(found.valid, found.tokenizers) == text_of(fresh.valid, fresh.tokenizers)
 
     def test_a_changed_text_is_noticed(self, run, config, work, files, write, pairs):
         run(config)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_transformer.config import DataConfig
 from keras_transformer.data import sources
 from keras_transformer.data.demo import demo_pairs
 from keras_transformer.data.sources import DataError, read_pairs
@@ -141,6 +142,14 @@ class TestParts:
         assert [path.name for path in sources.files(("a", "c"))] == ["a", "c"]
         assert [path.name for path in sources.files("x.tsv")] == ["x.tsv"]
         assert sources.files("demo") == sources.files("tfds:a/b-c") == []
+
+    @pytest.mark.parametrize(
+        ("train", "test", "expected"),
+        [("demo", None, "demo"), ("demo", "a.tsv", "a.tsv"), ("b.tsv", None, None), ("b.tsv", "a.tsv", "a.tsv")],
+    )
+    def test_the_test_set_that_is_named_comes_before_that_of_the_grammar(self, train, test, expected):
+        found = sources.evaluation_corpus(DataConfig(train=train, test=test))
+        assert (found and found.rpartition("/")[2]) == expected
 
     def test_files_have_no_splits(self):
         assert sources.splits("a.tsv") == sources.splits(("a", "b")) == set()
