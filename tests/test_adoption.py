@@ -4,6 +4,7 @@ import io
 
 import pytest
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.tokenizer import Tokenizer
 from tests.test_tokenizer import KINDS, SENTENCES, in_graph
@@ -28,6 +29,8 @@ class TestAdoption:
             dict(model_type="unigram", byte_fallback=True),
             dict(pad_id=3, unk_id=2, bos_id=-1, eos_id=0),
             dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3),
+            dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3, pad_piece="[PAD]", eos_piece="[E]"),  # our ids alone
+            dict(control_symbols=["<pad>"], pad_piece="[PAD]", pad_id=5),  # our piece, and none of theirs
             dict(
                 control_symbols=["<cls>"],
                 user_defined_symbols=["<2de>"],
@@ -67,12 +70,24 @@ class TestAdoption:
             (dict(model_type="unigram", split_by_whitespace=False), "pieces with blanks inside"),
             (dict(remove_extra_whitespaces=False), "runs of blanks that are kept"),
             (dict(user_defined_symbols=["<pad>"]), "a symbol with the name of a special piece"),
+            (dict(user_defined_symbols=["[PAD]"], pad_piece="[PAD]"), "a symbol with the name of a special piece"),
         ],
     )
     def test_another_kind_is_refused(self, tmp_path, options, received):
         foreign(tmp_path / "their.model", **options)
         with pytest.raises(ValueError, match=f"their.model: A tokenizer must be .* Received: {received}"):
             Tokenizer.adopt(tmp_path / "their.model")
+
+    def test_blanks_that_are_not_escaped_are_refused(self, tmp_path):
+        path = tmp_path / "their.model"
+        foreign(path)
+        model = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+        model.normalizer_spec.escape_whitespaces = False
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(
+            ValueError, match="their.model: A tokenizer must be .* Received: blanks that are not escaped"
+        ):
+            Tokenizer.adopt(path)
 
     def test_a_file_that_is_none_is_refused(self, tmp_path):
         (tmp_path / "a.model").write_bytes(b"no model at all")

@@ -54,6 +54,12 @@ def test_a_link_needs_half_of_the_best_agreement_of_both_words():
     assert links(weights, [0, 1, 2], [0, 1, 2]) == [(0, 0), (1, 1), (2, 2)]
 
 
+def test_half_of_the_best_agreement_is_enough_and_less_for_either_word_is_not():
+    assert links([[0.0, 0.5], [0.5, 0.5]], [0, 1], [0, 1]) == [(0, 1), (1, 0), (1, 1)]  # 0.25, and 0.5 is the best
+    uneven = np.array([[0.0, 1.0], [0.4, 0.6]])  # the agreement of the last words: 0.225, the best of theirs 0.625, 0.4
+    assert links(uneven, [0, 1], [0, 1]) == links(uneven.T, [0, 1], [0, 1]) == [(0, 1), (1, 0)]
+
+
 def test_links_are_sorted_by_source_then_target():
     swapped = np.array([[0.1, 0.9], [0.9, 0.1]])
     assert links(swapped, [0, 1], [0, 1]) == [(0, 1), (1, 0)]

@@ -1,6 +1,7 @@
 """The folder of a model: what is written is loaded, and what cannot be used is refused."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -61,6 +62,12 @@ def test_a_model_without_its_training_may_be_written_over(contents, tmp_path):
     assert not is_saved_translator(tmp_path)  # it has the section of a training
 
 
+@pytest.mark.parametrize("data", [{}, [], None, "train", {"train": "demo"}])
+def test_what_only_looks_like_a_saved_translator_is_none(tmp_path, data):
+    (tmp_path / "config.json").write_text(json.dumps({"data": data, "model": {}, "decode": {}}))
+    assert not is_saved_translator(tmp_path)
+
+
 def test_loading_says_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="model.keras"):
         model_folder.load(tmp_path)
@@ -98,3 +105,19 @@ def test_tokenizers_of_another_model_are_neither_loaded_nor_written(contents, tm
     with pytest.raises(ValueError, match=r"the tokenizers must have at most the model's \(39, 39\) pieces"):
         written(tmp_path / "new", contents, model=Transformer(39, **SIZES))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_new_model_has_the_pieces_of_either_side(contents):
+    small = Tokenizer.train(["Anna sleeps."] * 9, vocab_size=20)
+    config = contents.config.replace(model=dict(tied_embeddings="none"))
+    for pair in (small, contents.tokenizers.target), (contents.tokenizers.source, small):
+        model = model_folder.new_model(config, Tokenizers(*pair))
+        assert (model.source_vocab_size, model.vocab_size) == tuple(each.vocab_size for each in pair)
+
+
+def test_one_tokenizer_of_another_model_is_enough_to_be_refused(contents, tmp_path):
+    small = Tokenizer.train(["Anna sleeps."] * 9, vocab_size=20)
+    large = Tokenizer.train([*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"], vocab_size=60)
+    for pair in (small, large), (large, small):
+        with pytest.raises(ValueError, match=r"at most the model's \(40, 40\) pieces"):
+            written(tmp_path / "new", contents, tokenizers=Tokenizers(*pair))
