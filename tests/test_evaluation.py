@@ -77,6 +77,15 @@ def test_lowercase_and_tokenised_scores_are_those_of_sacrebleu():
     assert "case:lc" in scores.chrf.signature
 
 
+def test_text_that_looks_tokenised_is_warned_of_where_it_is_reported(caplog):
+    hypotheses, references = ["ein Hund ."] * 100, ["ein Hund ."] * 100
+    evaluation.bleu(hypotheses, references)
+    evaluation.score(hypotheses, references, tokenize="none", num_bootstrap=0)
+    assert not caplog.text
+    evaluation.score(hypotheses, references, num_bootstrap=0)
+    assert "tokenized period" in caplog.text
+
+
 def test_without_case_nothing_else_minds_it_either():
     sources, hypotheses, references = ["A Dog", "Ein Hund"], ["ein hund läuft .", "ein hund"], ["Ein Hund läuft .", "x"]
     found = evaluation.evaluate(sources, hypotheses, references, lowercase=True, num_bootstrap=0)
@@ -186,12 +195,15 @@ def test_lines_that_do_not_match_are_refused_with_their_numbers():
 
 def test_classes_of_length_are_scored_apart_and_hold_every_sentence(texts):
     sources, hypotheses, references = texts
-    classes = evaluation.by_length(sources, hypotheses, references, edges=(3, 13, 100), num_bootstrap=10)
+    classes = evaluation.by_length(sources, hypotheses, references, edges=(3, 13, 100), num_bootstrap=10, seed=3)
     assert [each.label for each in classes] == ["up to 3", "4 to 13", "14 to 100"]
     assert sum(each.num_sentences for each in classes) == 97
     part = [i for i, source in enumerate(sources) if 4 <= len(source.split()) <= 13]
-    expected = evaluation.bleu([hypotheses[i] for i in part], [references[i] for i in part])
-    assert classes[1].bleu == pytest.approx(expected) and classes[1].num_sentences == len(part)
+    expected = evaluation.score([hypotheses[i] for i in part], [references[i] for i in part], num_bootstrap=10, seed=3)
+    assert classes[1].bleu == pytest.approx(expected.bleu.value) and classes[1].num_sentences == len(part)
+    assert classes[1].interval == expected.bleu.interval and classes[1].length_ratio == expected.length_ratio
+    whole = evaluation.evaluate(sources, hypotheses, references, edges=(3, 13, 100), num_bootstrap=10, seed=3)
+    assert whole.by_length == classes
 
 
 def test_the_last_class_of_length_is_open():
@@ -217,6 +229,7 @@ def test_a_clearly_better_system_is_found(texts):
         assert each.interval[0] < each.difference < each.interval[1]
         assert each.difference == each.value - each.other
     assert bleu.difference > 0 and chrf.difference > 0 and ter.difference < 0
+    assert bleu.p_value == chrf.p_value == ter.p_value == 1 / 201  # none of 200 strays as far, and it is never 0
     assert "bs:200|seed:12345" in bleu.signature
     assert (bleu.value, bleu.other) == (evaluation.bleu(hypotheses, references), evaluation.bleu(worse, references))
 
@@ -295,6 +308,14 @@ def test_examples_are_the_worst_and_the_best(whole, texts):
     example = whole.best[0]
     assert example.hypothesis == hypotheses[example.line - 1] and example.reference == references[example.line - 1]
     assert example.chrf == sacrebleu.sentence_chrf(example.hypothesis, [example.reference]).score
+
+
+def test_of_equally_good_or_bad_examples_the_longest_come_first():
+    references = ["ja", "ein Hund läuft", "zwei Hunde"] * 2
+    hypotheses = ["", *references[1:3], *references[3:4], "", ""]
+    found = evaluation.evaluate(["a"] * 6, hypotheses, references, num_bootstrap=0)
+    assert [(e.line, e.chrf) for e in found.worst] == [(5, 0), (6, 0), (1, 0)]
+    assert [(e.line, e.chrf) for e in found.best] == [(2, 100), (3, 100), (4, 100)]
 
 
 def test_one_sentence_can_be_evaluated():

@@ -105,6 +105,8 @@ def test_a_sample_without_temperature_is_a_beam_of_one(model, source_ids):
     drawn = inference.sample(model, source_ids, DECODE, seeds=1, temperature=0.0)
     best = inference.search(model, source_ids, DECODE.replace(beam_width=1))
     assert rows(drawn) == rows(best)
+    np.testing.assert_allclose(drawn.scores, best.scores, atol=1e-4)
+    assert np.abs(drawn.scores - drawn.log_probs).max() > 0.1  # they are divided by the length penalty
 
 
 def test_every_sentence_has_its_own_limit(model, source_ids):

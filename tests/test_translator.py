@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import SmoothedCrossEntropy, Transformer, compilation
+from keras_transformer import SmoothedCrossEntropy, Transformer, compilation, inference
 from keras_transformer.alignment import links, word_numbers
 from keras_transformer.compilation import padded_shape
 from keras_transformer.config import ConfigError, DecodeConfig
@@ -149,9 +149,10 @@ def test_what_cannot_be_saved_leaves_the_old_model(translator, tmp_path, monkeyp
     assert left.decode == translator.decode and left.translate(TEXTS) == before
 
 
-def test_a_saved_model_computes_in_float32(translator, tmp_path):
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_a_saved_model_computes_in_float32(translator, tmp_path, dtype):
     sizes = dict(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    half = Transformer(translator.model.vocab_size, dtype="mixed_bfloat16", **sizes)
+    half = Transformer(translator.model.vocab_size, dtype=dtype, **sizes)
     loaded = saved(Translator(half, translator.tokenizers), tmp_path).model
     assert loaded.compute_dtype == "float32"
     for ours, theirs in zip(half.get_weights(), loaded.get_weights(), strict=True):
@@ -314,9 +315,9 @@ def test_batches_of_one_shape_are_announced_and_get_smaller_with_many_beams(fini
 def test_by_itself_a_translator_compiles_where_that_pays(finished_run, monkeypatch):
     monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.0)
     monkeypatch.setattr(compilation.WhereItPays, "_by_xla", lambda *_: pytest.fail("compiled"))
-    for xla in (False, None):
+    for xla, times in ((False, 3), (None, 2)):
         translator = Translator.load(finished_run, xla=xla)
-        for _ in range(2):  # tracing, and then what says how long it takes
+        for _ in range(times):  # tracing, then what says how long it takes, and then it pays
             translator.translate(["Anna sleeps."])
     with pytest.raises(pytest.fail.Exception, match="compiled"):
         translator.translate(["Anna sleeps."])
@@ -453,6 +454,30 @@ def test_no_word_behind_the_end_of_a_text_that_is_cut_is_linked(finished_run, ca
     (found,) = translator.word_alignments(["a " * 20], ["a b"])
     assert "Read 7 of 21 pieces" in caplog.text
     assert found and max(i for i, _ in found) < 6
+
+
+def test_every_question_is_asked_in_the_vocabularies_of_its_sides():
+    source_text, target_text = "the dog sees a cat", "der Hund sieht eine Katze"
+    source, target = (
+        Tokenizer.train([text] * 9, vocab_size=size) for text, size in ((source_text, 31), (target_text, 37))
+    )
+    model = Transformer(
+        target.vocab_size, source.vocab_size, tied_embeddings="none", d_model=16, d_ff=32, num_heads=2,
+        num_encoder_layers=1, num_decoder_layers=1,
+    )  # fmt: skip
+    translator = Translator(model, Tokenizers(source, target), DecodeConfig(extra_length=3), xla=False)
+    source_ids, target_ids = source.encode([source_text]), target.encode([target_text])
+    (scored,) = translator.score([source_text], [target_text])
+    assert scored.pieces == target.pieces(target_ids[0])
+    np.testing.assert_allclose(
+        scored.log_probs, inference.token_log_probs(model, np.array(source_ids), np.array(target_ids))[0], atol=1e-5
+    )
+    (one,) = translator.align([source_text], [target_text])
+    assert (one.source_pieces, one.target_pieces) == (source.pieces(source_ids[0]), target.pieces(target_ids[0]))
+    (found,) = translator.word_alignments([source_text], [target_text])
+    words = word_numbers(one.source_pieces), word_numbers(one.target_pieces)
+    assert found == links(one.maps.cross.mean(axis=(0, 1)), *words) != []
+    assert translator.translate_prefix([source_text], ["der Hund"])[0].text.startswith("der Hund")
 
 
 def test_what_is_too_long_is_cut_and_said(finished_run, caplog):

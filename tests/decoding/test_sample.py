@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_transformer import Transformer
 from keras_transformer.decoding import Constraints, SearchSettings, generate, greedy, length_penalty, sampler
+from keras_transformer.decoding.sample import FEW
 from tests.decoding.worlds import (
     BOS,
     DEMANDS,
@@ -156,11 +157,13 @@ def test_top_p_of_a_flat_distribution_goes_beyond_the_likeliest_few(rng):
 
 def test_what_is_drawn_does_not_depend_on_how_far_the_likeliest_few_reach():
     peaked, flat = np.linspace(0, -40, 1009), np.zeros(1009)
-    choose = sampler(tf.fill([2], 11), top_p=0.9)
+    choose, of_flat = sampler(tf.fill([2], 11), top_p=0.9), []
     for index in range(20):
         alone = sampler(11, top_p=0.9)(tf.constant(peaked[None], tf.float32), index)
         beside = choose(tf.constant(np.stack([peaked, flat]), tf.float32), index)  # the second needs the whole sort
         assert beside[0] == alone[0]
+        of_flat.append(int(beside[1]))
+    assert max(of_flat) >= FEW
 
 
 def test_temperature_0_is_greedy_and_sentences_have_their_own():
