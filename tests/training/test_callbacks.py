@@ -1,5 +1,6 @@
 """When things happen between steps."""
 
+import contextlib
 import math
 import os
 import signal
@@ -47,8 +48,6 @@ class Quiet:
         self.records, self.said = [], []
 
     def pause_clock(self):
-        import contextlib
-
         return contextlib.nullcontext()
 
     def write(self, record):
@@ -89,6 +88,21 @@ def test_validation_comes_every_so_many_steps_and_at_the_end():
     callback = validation(range(10), every=40)
     run([callback], 100)
     assert [record["step"] for record in callback.journal.records] == [40, 80, 100]
+
+
+def test_the_clock_of_the_speed_stands_while_a_run_is_validated():
+    callback, events = validation([1.0]), []
+
+    @contextlib.contextmanager
+    def pause_clock():
+        events.append("stands")
+        yield
+        events.append("goes on")
+
+    verdict, callback.journal.pause_clock = callback.judge.verdict, pause_clock
+    callback.judge.verdict = lambda weights: events.append("validated") or verdict(weights)
+    run([callback], 1)
+    assert events == ["stands", "validated", "goes on"]
 
 
 def test_the_best_is_remembered_and_patience_runs_out():
@@ -209,6 +223,24 @@ def test_checkpoints_come_by_minutes(monkeypatch):
     assert [step for step, _ in saver.saved] == [3, 6, 9]
 
 
+def test_the_best_checkpoints_do_not_put_off_those_by_minutes(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("keras_transformer.training.callbacks.time.monotonic", lambda: clock.now)
+    judged = validation(range(1, 11))
+    callback, saver = saving(judged, checkpoint_minutes=2.0)
+    for step in range(1, 11):
+        clock.now += 50
+        for each in (judged, callback):
+            each.on_train_batch_end(step - 1, {"stop": 0.0})
+    assert [step for step, name in saver.saved if name == "regular"] == [3, 6, 9]
+
+
+def test_who_asks_to_stop_after_the_last_step_finds_the_run_at_its_end():
+    callback, saver = saving(validation([], every=1000))
+    callback.on_train_batch_end(99, {"stop": 1.0})
+    assert saver.saved == [(100, "regular")] and callback.stopped_at is None
+
+
 @pytest.mark.parametrize("due", [False, True])
 def test_a_stop_saves_once_where_the_run_stands(due):
     judged = validation([], every=1000)
@@ -316,7 +348,7 @@ def test_the_rate_that_is_logged_is_that_of_the_last_update(tmp_path):
         (model.num_skipped if skipped else optimizer.iterations).assign_add(1)
         logging.on_train_batch_end(step, {"skipped": float(skipped)})
         expected.append(used)
-    assert rates[:4] == expected[:4] and rates[6:] == expected[6:] and len(set(expected)) == 5
+    assert rates[:5] == expected[:5] and rates[6:] == expected[6:] and len(set(expected)) == 5
 
 
 def test_a_run_ends_that_has_made_no_update_for_long(monkeypatch, tmp_path):

@@ -19,6 +19,49 @@ def test_without_a_test_set_there_is_no_report_of_one(tmp_path):
     assert finish._test(run) is None and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("ema", [[], ["an average"]])
+@pytest.mark.parametrize("number, averaged", [(1, None), (2, ["3", "4"]), (3, ["2", "3", "4"])])
+def test_the_candidates_are_of_the_newest_checkpoints_and_of_the_averages_where_there_are(
+    tmp_path, monkeypatch, ema, number, averaged
+):
+    monkeypatch.setattr(finish, "whole", lambda paths, say: paths)
+    monkeypatch.setattr(finish, "average_weights", lambda paths, group="model": (paths, group))
+    best = tmp_path / "best.npz"
+    best.touch()
+    weights = [SimpleNamespace(path="w", numpy=lambda: 7)]
+    trainee = SimpleNamespace(
+        transformer=SimpleNamespace(trainable_variables=weights), ema=ema, judged_weights=lambda: {"w": 8}
+    )
+    run = SimpleNamespace(
+        trainee=trainee,
+        checkpoints=SimpleNamespace(regular=lambda: ["1", "2", "3", "4"], best_path=best),
+        config=Config().replace(train=dict(average_checkpoints=number, keep_checkpoints=9)),
+        say=None,
+    )
+    expected = {"last": {"w": 7}, "best": ([best], "average" if ema else "model")}
+    expected |= {f"average of {number}": (averaged, "model")} if averaged else {}
+    assert finish.candidates(run) == expected | ({"moving average": {"w": 8}} if ema else {})
+
+
+def test_the_test_set_is_scored_as_the_configuration_says(tmp_path, monkeypatch):
+    asked = {}
+
+    def evaluate_translator(*_, **options):
+        asked.update(options)
+        raise KeyError("enough")
+
+    monkeypatch.setattr(finish.evaluation, "evaluate_translator", evaluate_translator)
+    run = SimpleNamespace(
+        data=SimpleNamespace(test_text=[("a", "b")]),
+        workdir=Workdir(tmp_path),
+        judge=SimpleNamespace(translator=None),
+        config=Config().replace(data=dict(lowercase=True, bleu_tokenizer="char")),
+    )
+    with pytest.raises(KeyError, match="enough"):
+        finish._test(run)
+    assert (asked["lowercase"], asked["tokenize"]) == (True, "char")
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_candidate_whose_loss_is_no_number_wins_no_tie(order):
     nothing = Verdict(float("nan"), float("nan"), 0.0, ()).record()
@@ -38,12 +81,17 @@ def test_it_is_said_what_the_weights_were_chosen_by(tmp_path, monkeypatch, bleu,
     translator = SimpleNamespace(model=SimpleNamespace(count_params=lambda: 3))
     judge = SimpleNamespace(verdict=lambda weights: verdict, translator=translator)
     lines = []
-    run = SimpleNamespace(judge=judge, config=Config(), judged_on="these", workdir=Workdir(tmp_path), say=lines.append)
+    config = Config().replace(train=dict(steps=6, patience=3))
+    run = SimpleNamespace(judge=judge, config=config, judged_on="these", workdir=Workdir(tmp_path), say=lines.append)
     monkeypatch.setattr(finish, "candidates", lambda run: {"last": {}})
     for name in ("set_weights", "save_model", "_test", "_draw"):
         monkeypatch.setattr(finish, name, lambda *_: None)
     assert finish.finish(run, 5)["validation"] == {"last": {"bleu": bleu, "perplexity": 2.0}}
     assert said in lines[0] and ("BLEU" in lines[1]) == (bleu is not None) and "perplexity 2.000" in lines[1]
+    assert [finish.finish(run, step)["patience"] for step in (5, 6)] == [
+        3,
+        None,
+    ]  # what has ended the run
 
 
 @pytest.mark.parametrize(

@@ -37,21 +37,22 @@ def test_a_record_holds_the_means_over_the_tokens_of_its_steps(tmp_path):
     assert record["perplexity"] == pytest.approx(math.exp(54 / 15))
 
 
-def test_a_resumed_journal_equals_one_that_was_never_interrupted(tmp_path):
+@pytest.mark.parametrize("saved", [5, 6])  # steps; the record of step 6 is written before its checkpoint
+def test_a_resumed_journal_equals_one_that_was_never_interrupted(tmp_path, saved):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     straight.mkdir(), broken.mkdir()
     write(Journal(straight, 12), range(1, 13))
     first = Journal(broken, 12)
-    write(first, range(1, 6))
+    write(first, range(1, saved + 1))
     state = json.loads(json.dumps(first.state()))
-    write(first, range(6, 9))  # killed here, three steps after the checkpoint
+    write(first, range(saved + 1, saved + 4))  # killed here, three steps after the checkpoint
     with open(broken / "log.jsonl", "a") as file:
         file.write('{"kind": "tra')
     with open(broken / "log.jsonl", "ab") as file:
         file.write(b'\x89\xff\n[1]\n3\n{"seconds": 1}\n{"kind": "tra')
     second = Journal(broken, 12)
-    second.restore(state, 5)
-    write(second, range(6, 13))
+    second.restore(state, saved)
+    write(second, range(saved + 1, 13))
     assert without_times(broken / "log.jsonl") == without_times(straight / "log.jsonl")
 
 
@@ -155,6 +156,19 @@ def test_the_speed_counts_what_was_done_since_the_beginning_alone(tmp_path):
     second._window_started -= 1.0
     second.add(5, logs(5), 0.01)
     assert second._speed() == pytest.approx(8, rel=0.1)
+
+
+def test_a_record_has_the_speed_since_the_one_before_without_the_pauses(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("keras_transformer.training.journal.time.monotonic", lambda: clock.now)
+    journal = Journal(tmp_path, 9)
+    for step, seconds in enumerate((2.0, 4.0), start=1):
+        with journal.pause_clock():
+            clock.now += 100.0
+        clock.now += seconds
+        journal.add(step, {**logs(step), "tokens": 12.0}, 0.01)
+        journal.write_train(step, 0.01, 1.0)
+    assert [record["tokens_per_second"] for record in read_log(tmp_path / "log.jsonl")] == [6.0, 3.0]
 
 
 def test_the_progress_of_a_process_without_standard_error_is_shown_nowhere(tmp_path, monkeypatch):

@@ -66,6 +66,16 @@ def test_bleu_and_samples_are_of_the_texts(judge):
     assert "-> \\u001b[2J" in verdict._replace(samples=(Sample("", "", "\x1b[2J"),)).describe()  # clears no screen
 
 
+def test_bleu_is_scored_as_the_options_say(judge):
+    texts = [(source, source.capitalize()) for source, _ in TEXTS]  # the translations are in capitals
+    weights = {v.path: v.numpy() for v in judge.translator.model.trainable_variables}
+    strict, folding = (
+        Judge(judge.translator, judge.plan, texts, label_smoothing=0.1, score_options=options).verdict(weights).bleu
+        for options in (None, dict(lowercase=True))
+    )
+    assert strict < 10 and folding > 50
+
+
 def test_what_it_judges_on_has_a_name_of_its_own(judge):
     def name_of(texts, **options):
         return Judge(judge.translator, judge.plan, texts, label_smoothing=0.1, score_options=options).judged_on
