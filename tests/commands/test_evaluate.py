@@ -121,11 +121,12 @@ def test_a_report_that_has_no_room_is_named(files, capsys, option):
 
 def test_nothing_is_written_over_what_is_read(files, capsys):
     arguments = ("--source", files / "source", "--reference", files / "reference", "--hypotheses", files / "good")
-    before = (files / "source").read_text()
+    before = {path: path.read_text() for path in files.iterdir()}
     for option in ("--output", "--json", "--html"):
-        assert run(*arguments, option, files / "source") == 1
-        assert "not be a file that is read" in capsys.readouterr().err
-    assert (files / "source").read_text() == before
+        for path in before:
+            assert run(*arguments, "--other", files / "bad", option, path) == 1
+            assert "not be a file that is read" in capsys.readouterr().err
+    assert {path: path.read_text() for path in files.iterdir()} == before
     assert run(*arguments, "--json", files / "nowhere" / "x") == 1
     told = capsys.readouterr()
     assert "BLEU" not in told.out and "can be written" in told.err  # said before the work
@@ -188,6 +189,14 @@ def test_a_run_in_lower_case_is_scored_as_it_scored_itself(finished_run, files, 
     assert "case:lc" in capsys.readouterr().out
     assert run("--workdir", folder, *arguments, "--hypotheses", files / "good") == 0
     assert "case:lc" in capsys.readouterr().out
+
+
+def test_a_run_that_reads_its_text_the_other_way_round_is_evaluated_so(tmp_path):
+    (tmp_path / "test.tsv").write_text("a\tb\nc\td\n")
+    data = {"train": str(tmp_path / "train.tsv"), "test": str(tmp_path / "test.tsv"), "reverse": True}
+    (tmp_path / "config.json").write_text(json.dumps({"data": data}))
+    sources, references, _ = evaluate._test_set(Namespace(workdir=str(tmp_path), source=None))
+    assert (sources, references) == (["b", "d"], ["a", "c"])
 
 
 def test_bleu_counts_what_is_asked_for(files, capsys):

@@ -157,3 +157,18 @@ def test_a_compressed_file_that_is_damaged_is_said_to_be_so(tmp_path, damage):
     path.write_bytes(damage(gzip.compress(b"".join(b"%d\n" % i for i in range(999)))))
     with pytest.raises(ValueError, match="in.txt.gz: the gzip file is damaged after line"):
         list(read_lines(path))
+
+
+def test_a_file_of_any_size_is_counted(tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a line\n" * 200_000)
+    assert count_lines(tmp_path / "in.txt") == 200_000
+
+
+def test_a_file_that_is_to_be_kept_is_not_written_over(tmp_path):
+    (tmp_path / "text").write_text("precious\n")
+    with (
+        pytest.raises(ValueError, match="a file that is read"),
+        open_output(tmp_path / "text", kept=[tmp_path / "text"]),
+    ):
+        pass
+    assert (tmp_path / "text").read_text() == "precious\n"

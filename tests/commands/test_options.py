@@ -65,5 +65,17 @@ def test_an_output_may_have_the_name_of_a_text_that_a_packed_model_was_trained_o
     assert {"test.en", "test.de", "a.en", "a.de", "a.model"} <= names(tmp_path)
 
 
+def test_no_output_may_have_the_name_of_anything_that_a_run_holds(tmp_path):
+    data = {"train": ["a.en", "a.de"], "valid": "valid.tsv", "test": "test.tsv"}
+    (tmp_path / "config.json").write_text(json.dumps({"data": data, "train": {}}))
+    parts = ["data/train/source.values", "checkpoints/best.npz", "export/1/saved_model.pb", "source.model"]
+    for part in parts:
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).touch()
+    of_run = [*parts, "config.json", "model.keras", "model.json", "log.jsonl", "lock"]
+    assert {tmp_path / part for part in of_run} <= set(files_of_runs(tmp_path))
+    assert {"a.en", "a.de", "valid.tsv", "test.tsv"} <= names(tmp_path)
+
+
 def names(workdir):
     return {path.name for path in files_of_runs(workdir)}

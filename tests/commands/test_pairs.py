@@ -4,6 +4,7 @@ import argparse
 
 import pytest
 
+from keras_transformer.commands import pairs
 from keras_transformer.commands.pairs import add_pairs, read_pairs
 from keras_transformer.config import ConfigError
 
@@ -32,7 +33,21 @@ def test_another_combination_of_files_is_wrong_usage(given):
 
 def test_a_line_is_one_pair(tmp_path):
     (tmp_path / "odd").write_text("a\tb\na\tb\tc\n")
-    pairs = read_pairs(parsed("--input", tmp_path / "odd"))
-    assert next(pairs) == ("a", "b")
+    rows = read_pairs(parsed("--input", tmp_path / "odd"))
+    assert next(rows) == ("a", "b")
     with pytest.raises(ValueError, match="Line 2 must be SOURCE TAB TARGET. Received: 2 tabs"):
-        next(pairs)
+        next(rows)
+
+
+@pytest.mark.parametrize("run", ["first", "second"])
+def test_what_belongs_to_a_run_or_a_further_one_is_not_written_over(tmp_path, monkeypatch, run):
+    monkeypatch.setattr(pairs, "load_translator", lambda options: None)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "both").write_text("a\tb\n")
+    named = "--workdir", tmp_path / "first", "--ensemble", tmp_path / "second"
+    options = parsed(*named, "--input", tmp_path / "both", "--output", tmp_path / run / "config.json")
+    with pytest.raises(ValueError, match="must not be a file that is read"):
+        pairs.answer_pairs(options, lambda translator, *sides: sides[0])
+    assert (tmp_path / run / "config.json").read_text() == "{}"

@@ -106,3 +106,16 @@ def test_the_layers_that_can_be_asked_for_are_those_of_both_sides(finished_run, 
     ]
     assert main(arguments) == 1 and "between 1 and 2" in capsys.readouterr().err
     assert main([*arguments[:-1], str(tmp_path / "x.png"), "--heads"]) == 0
+
+
+def test_the_attention_of_a_layer_that_is_counted_from_one_is_drawn_or_the_mean(finished_run, monkeypatch, tmp_path):
+    layers = np.arange(3.0)[:, None, None, None] + np.zeros((3, 2, 3, 3))  # all weights of the first are 0, ...
+    alignment = Alignment(["a", "b", "</s>"], ["c", "d", "</s>"], AttentionMaps(layers, layers, layers))
+    monkeypatch.setattr(Translator, "load", lambda workdir: SimpleNamespace(align=lambda *_: [alignment]))
+    drawn = []
+    monkeypatch.setattr("keras_transformer.plots.attention", lambda weights, *_, **__: drawn.append(weights.max()))
+    monkeypatch.setattr("keras_transformer.plots.attention_of_sentence", lambda *_, layer, **__: drawn.append(layer))
+    named = "--workdir", str(finished_run), "--source", "a b", "--target", "c d", "--output", str(tmp_path / "x.png")
+    for options in ([], ["--layer", "3"], ["--heads"], ["--heads", "--layer", "1"], ["--heads", "--layer", "3"]):
+        assert main(["plot", "attention", *named, *options]) == 0
+    assert drawn == [None, 2, 1.0, 0.0, 2.0]

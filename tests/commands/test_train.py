@@ -26,6 +26,7 @@ def options(*arguments):
 
 def test_nothing_at_all_is_the_demo():
     assert train.configure(options()) == preset("demo")
+    assert train.configure(options("--set", "data.buckets=3")) == preset("demo").replace(data=dict(buckets=3))
 
 
 def test_text_of_ones_own_is_trained_with_tiny_and_found_from_any_folder(monkeypatch, tmp_path):
@@ -127,6 +128,16 @@ def test_a_run_whose_export_would_be_refused_does_not_begin(tmp_path, capsys):
     assert exit_code_of(train.run, asked) == 1
     assert "must have the model that its folder names, renamed. Received: run" in capsys.readouterr().err
     assert os.listdir(tmp_path / "renamed") == ["export"]
+
+
+@pytest.mark.parametrize("newest", [1, 2])
+def test_only_the_newest_version_can_be_that_of_the_finished_model(tmp_path, newest):
+    (tmp_path / "model.json").write_text('{"step": 14}')
+    for version in (1, 2):
+        told = tmp_path / "export" / str(version) / "assets.extra" / "metadata.json"
+        told.parent.mkdir(parents=True)
+        told.write_text(json.dumps({"model": {"step": 14 if version == newest else 7}}))
+    assert train._exported(tmp_path) == (tmp_path / "export" / "2" if newest == 2 else None)
 
 
 def test_what_only_looks_like_a_version_is_no_export_of_the_run(tmp_path):

@@ -127,6 +127,14 @@ def test_no_two_lines_of_different_samples_draw_the_same():
     assert len(set(seen)) == 30 and all(0 <= seed < 2**63 for seed in seen)
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, 1.0), (0.0, 0.0), (2.5, 2.5)])
+def test_a_sample_has_the_temperature_that_is_asked_for(given, expected):
+    asked = []
+    translator = SimpleNamespace(sample=lambda lines, seeds, temperature: asked.append(temperature) or [])
+    translate.answering(translator, SimpleNamespace(nbest=None, sample=1, temperature=given))(0, ["Hello."])
+    assert asked == [expected]
+
+
 def test_long_lists_are_made_of_fewer_lines_at_once(finished_run, tmp_path, monkeypatch):
     together = []
     monkeypatch.setattr(translate, "MAX_TRANSLATIONS", 6)
