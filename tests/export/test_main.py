@@ -47,6 +47,22 @@ def test_an_output_that_cannot_be_written_is_no_traceback(monkeypatch, tmp_path,
     assert capsys.readouterr().err.startswith(message)
 
 
+def test_the_options_reach_the_export(monkeypatch, tmp_path):
+    asked = []
+
+    def export(workdir, to, version, **options):
+        asked.append((workdir, to, version, options))
+        return to / "1"
+
+    monkeypatch.setattr("export.__main__.export_saved_model", export)
+    monkeypatch.setattr("export.__main__.is_served", lambda path: True)
+    named, to = ["--workdir", "a", "--to", str(tmp_path / "demo")], tmp_path / "demo"
+    more = ["--ensemble", "b", "--version", "3", "--max-input-bytes", "9", "--xla", "--set", "decode.alpha=1.5"]
+    assert main(named) == main([*named, *more]) == 0
+    assert asked[0] == ("a", to, None, dict(ensemble=[], max_input_bytes=None, xla=False))
+    assert asked[1] == ("a", to, 3, dict(ensemble=["b"], max_input_bytes=9, xla=True, alpha=1.5))
+
+
 def test_a_package_that_cannot_be_imported_is_no_traceback(monkeypatch, tmp_path, capsys):
     def export(*_, **__):
         raise ImportError("libtensorflow_text.so: undefined symbol")

@@ -20,6 +20,8 @@ from export import contents, metadata
         (["train.src", "train.tgt"], None),
         (["en.txt", "de.txt"], None),
         (["en", "de"], None),
+        (["a.en", "b.en"], None),
+        ("tfds:opus/medical/de-de", None),
         (["a.EN", "a.DE"], None),
         (["a.english", "a.german"], None),
         ("corpus.en-de.tsv", None),

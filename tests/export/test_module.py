@@ -14,7 +14,7 @@ from export.module import ServingTranslator
 from export.saved_model import write
 from keras_transformer import Transformer
 from keras_transformer.config import DecodeConfig
-from keras_transformer.tokenizer import Tokenizer, Tokenizers
+from keras_transformer.tokenizer import Tokenizer, Tokenizers, pad
 from keras_transformer.translator import Translator
 
 SENTENCES = ["the dog sees the cat .", "a small house", "he does not see the old man in the garden .", "x"]
@@ -310,8 +310,41 @@ def test_two_vocabularies_and_learned_positions(tmp_path):
         np.testing.assert_allclose(scores[: len(expected)], [x.score for x in expected], atol=1e-4)
     scored = served.score(strings(texts), strings(texts[::-1]))
     assert np.isfinite(scored["log_prob"]).all() and scored["num_tokens"][0] == 13
+    ask, targets = loaded.signatures, ["der Hund", "ja", "die Katze .", "x"]
+    pairs = {"source": strings(SENTENCES), "target": strings(targets)}
+    scores = [one.log_prob for one in translator.score(SENTENCES, targets)]
+    np.testing.assert_allclose(ask["score"](**pairs)["log_prob"], scores, atol=1e-4)
+    aligned = ask["align"](**pairs)
+    for row, one in enumerate(translator.align(SENTENCES, targets)):
+        for name, pieces in (("source_pieces", one.source_pieces), ("target_pieces", one.target_pieces)):
+            assert decoded(aligned[name][row].numpy())[: len(pieces)] == pieces
+    ids, expected = pad(tokenizers.source.encode(SENTENCES)), translator.translate_nbest(SENTENCES, 1)
+    assert ids.max() >= tokenizers.target.vocab_size
+    scores = [best.score for best, *_ in expected]
+    np.testing.assert_allclose(ask["translate_ids"](ids=tf.constant(ids))["score"], scores, atol=1e-4)
+    begun = ask["translate_prefix"](text=strings(SENTENCES), prefix=strings(targets))["translation"].numpy()
+    assert decoded(begun) == [one.text for one in translator.translate_prefix(SENTENCES, targets)]
     prefixed = served.translate_prefix(strings(texts), strings(["ja " * 50] * len(texts)))
     assert np.isfinite(prefixed["score"]).all()
+
+
+def test_pieces_that_only_the_model_has_are_never_written_and_count_for_nothing(rng):
+    tokenizer = Tokenizer.train(SENTENCES, vocab_size=31)
+    sizes = {"d_model": 12, "d_ff": 17, "num_heads": 3, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = Transformer(tokenizer.vocab_size + 300, **sizes)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(0, 0.5, weight.shape))
+    translator = Translator(model, tokenizer, DecodeConfig(beam_width=3, extra_length=3))
+    served, texts, seeds = ServingTranslator(translator), strings(SENTENCES), np.arange(4)
+    answers = {
+        "search": (served.translate(texts), [best for best, *_ in translator.translate_nbest(SENTENCES, 1)]),
+        "sample": (served.sample(texts, np.ones(4, np.float32), seeds), translator.sample(SENTENCES, seeds)),
+    }
+    for found, expected in answers.values():
+        assert decoded(found["translation"].numpy()) == [one.text for one in expected]
+        np.testing.assert_allclose(found["score"], [one.score for one in expected], atol=1e-4)
+    scored, expected = served.score(texts, texts[::-1]), translator.score(SENTENCES, SENTENCES[::-1])
+    np.testing.assert_allclose(scored["log_prob"], [one.log_prob for one in expected], atol=1e-3)
 
 
 @pytest.mark.parametrize("wrong", [0, 2**31, 2**32 + 1])

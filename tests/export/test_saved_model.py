@@ -3,6 +3,7 @@ import json
 import os
 import platform
 import shutil
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -38,6 +39,21 @@ def test_a_name_that_no_server_can_have_is_refused_before_anything_is_done(tmp_p
     with pytest.raises(ValueError, match="names the model.*Received: 'my model'"):
         export_saved_model(tmp_path / "no run", tmp_path / "my model")
     assert names(tmp_path) == []
+
+
+def test_what_is_asked_of_an_export_reaches_the_translator_and_what_is_served(tmp_path, monkeypatch):
+    asked = []
+
+    def serve(translator, **options):
+        asked.append(options)
+        raise KeyError("enough")
+
+    monkeypatch.setattr(Translator, "load", lambda *runs, **decode: asked.append((*runs, decode)))
+    monkeypatch.setattr("export.module.ServingTranslator", serve)
+    options = dict(ensemble=["b"], max_input_bytes=9, xla=True, alpha=1.5, beam_width=2)
+    with pytest.raises(KeyError, match="enough"):
+        export_saved_model("a", tmp_path / "demo", **options)
+    assert asked == [(Path("a"), Path("b"), dict(alpha=1.5, beam_width=2)), dict(max_input_bytes=9, xla=True)]
 
 
 def test_requests_to_warm_up_and_metadata_are_there_when_the_version_is_checked(

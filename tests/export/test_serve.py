@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import requests
 
 from export import serving_files
+from export.serve import RequestLimits
 from tests.export.local_server import Process, post
 from tests.processes import environment
 
@@ -201,6 +203,22 @@ def test_what_nobody_reads_does_not_end_the_server(monkeypatch):
         monkeypatch.setattr(sys, "stderr", None)
         _report("version 3 is available")
         os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
+
+
+def test_the_options_reach_the_server(tmp_path, monkeypatch):
+    from export.serve.__main__ import main
+
+    made = []
+
+    def server(folder, name, limits):
+        made.append((folder, name, limits.timeout))
+        return SimpleNamespace(run=lambda sockets: sockets[0].close())
+
+    monkeypatch.setattr("export.serve.__main__._server", server)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for options in ([], ["--name", "mine", "--timeout", "7.5"]):
+        assert main(["--model", str(tmp_path), "--port", "0", *options]) == 0
+    assert made == [(tmp_path, tmp_path.name, RequestLimits.timeout), (tmp_path, "mine", 7.5)]
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):

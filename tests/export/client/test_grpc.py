@@ -91,6 +91,18 @@ def test_what_may_pass_is_asked_again(client, service, status):
     assert client.translate(["a"]) == ["A"]
 
 
+@pytest.mark.parametrize("retries", [1, 2])
+def test_there_are_as_many_attempts_after_the_first_as_are_asked_for(target, service, retries):
+    with GrpcClient(target, "demo", retries=retries) as client:
+        client.translate(["a"])  # which asks for the signatures, too
+        service.accidents += ["UNAVAILABLE"] * retries
+        assert client.translate(["a"]) == ["A"]
+        service.accidents += ["UNAVAILABLE"] * (retries + 1)
+        with pytest.raises(ServingError, match="said UNAVAILABLE"):
+            client.translate(["a"])
+    assert not service.accidents
+
+
 def test_what_does_not_pass_is_an_error_at_once(client, service):
     service.accidents.append("FAILED_PRECONDITION")
     with pytest.raises(ServingError) as caught:

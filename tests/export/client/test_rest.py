@@ -71,6 +71,14 @@ def test_a_request_has_the_form_of_columns(server, client):
     assert server.asked == [("/v1/models/demo:predict", {"signature_name": "sample", "inputs": inputs})]
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_server_may_be_below_a_path(server, end):
+    server.script = [OK]
+    with RestClient(f"{server.url}/models{end}", "demo") as client:
+        assert client.translate(["ü"]) == ["ä"]
+    assert server.asked[0][0] == "/models/v1/models/demo:predict"
+
+
 def test_a_version_stands_in_the_path(server):
     server.script = [OK]
     with RestClient(server.url, "demo", version=3) as client:
@@ -169,6 +177,9 @@ def test_the_status_is_a_list_of_versions(server, client):
         (400, {"error": "Missing 'inputs'"}, "INVALID_ARGUMENT", "Missing 'inputs'"),
         (404, {"error": "Servable not found"}, "NOT_FOUND", "Servable not found"),
         (413, {"error": "too large"}, "RESOURCE_EXHAUSTED", "too large"),
+        (412, {"error": "not now"}, "FAILED_PRECONDITION", "not now"),
+        (500, {"error": "crashed"}, "INTERNAL", "crashed"),
+        (501, {"error": "not here"}, "UNIMPLEMENTED", "not here"),
         (504, {"error": "late"}, "DEADLINE_EXCEEDED", "late"),
         (502, b"<html>\nBad Gateway</html>", "UNKNOWN", "HTTP status 502: <html> Bad Gateway</html>"),
         (302, b"", "UNKNOWN", "HTTP status 302: "),
@@ -204,11 +215,12 @@ def test_nobody_is_waited_for_very_long(server, client, monkeypatch):
     assert client.translate(["a"]) == ["ä"]
 
 
-def test_after_the_last_attempt_the_message_is_the_servers(server):
-    server.script = [(503, {}, {"error": "The queue is full"})] * 2
+@pytest.mark.parametrize(("status", "code"), [(503, "UNAVAILABLE"), (429, "RESOURCE_EXHAUSTED")])
+def test_after_the_last_attempt_the_message_is_the_servers(server, status, code):
+    server.script = [(status, {}, {"error": "The queue is full"})] * 2
     with RestClient(server.url, "demo", retries=1) as client, pytest.raises(ServingError) as caught:
         client.translate(["a"])
-    assert str(caught.value) == "UNAVAILABLE: The queue is full" and len(server.asked) == 2
+    assert str(caught.value) == f"{code}: The queue is full" and len(server.asked) == 2
 
 
 def test_a_server_that_is_too_slow_is_not_asked_again(server):

@@ -61,9 +61,10 @@ def test_a_batch_has_at_least_one_row():
         Local(0)
 
 
-def test_a_version_and_a_label_are_one_too_many():
-    with pytest.raises(ValueError, match="a version or a label. Received: version=3, label='stable'"):
-        RestClient("http://a", "demo", version=3, label="stable")
+@pytest.mark.parametrize(("version", "label"), [(3, "stable"), (0, "stable"), (3, "")])
+def test_a_version_and_a_label_are_one_too_many(version, label):
+    with pytest.raises(ValueError, match=f"a version or a label. Received: version={version}, label={label!r}"):
+        RestClient("http://a", "demo", version=version, label=label)
 
 
 def test_an_answer_with_too_few_rows_is_an_error():

@@ -1,5 +1,6 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,7 +8,8 @@ import tensorflow as tf
 
 from export.serve import RequestError
 from export.serve.batching import BatchSettings
-from export.serve.servable import Servable
+from export.serve.servable import Servable, Signature
+from export.serve.tensors import Spec
 
 
 class Picky(tf.Module):
@@ -44,6 +46,25 @@ def test_a_servable_knows_its_version_and_signatures(servable):
 def test_only_rows_of_one_size_share_a_call(servable):
     assert servable.signature("serving_default").merges
     assert not servable.signature("ids").merges
+
+
+def test_an_answer_that_is_as_wide_as_its_longest_row_is_not_shared():
+    text, ids = Spec(np.dtype(object), (None,)), Spec(np.dtype(np.int32), (None, None))
+    assert Signature({"text": text}, {"text": text}).merges
+    assert not Signature({"text": text}, {"text": text, "ids": ids}).merges
+    assert not Signature({"text": text, "ids": ids}, {"text": text}).merges
+
+
+def test_a_call_for_which_there_is_no_memory_is_no_fault_of_the_request():
+    def run_out():
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    servable = Servable.__new__(Servable)
+    servable._loaded = SimpleNamespace(signatures={"large": run_out})
+    servable.signature_defs = {"large": SimpleNamespace(inputs={})}
+    with pytest.raises(RequestError, match="OOM") as caught:
+        servable._caller("large")({})
+    assert caught.value.status == 429
 
 
 def test_a_signature_that_is_not_there_is_a_bad_request(servable):
