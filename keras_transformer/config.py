@@ -328,15 +328,17 @@ class DecodeConfig(_Section):
 
     beam_width: int = 4  # Section 6.1
     alpha: float = 0.6  # length penalty ((5 + length) / 6) ^ alpha, Section 6.1
-    extra_length: int = 50  # output limit: input length + 50, Section 6.1
+    extra_length: int = 50  # output limit: input length, or that of a longer forced prefix, + 50, Section 6.1
     # The most pieces of a sentence that are read, end of sentence included; the rest is cut off. The default is that of
     # `data.max_length`; for a model trained on shorter text alone, a lower limit is best here too. Where positions are
     # learned, both sides have at most `model.max_positions`, whatever the limits here.
     max_input_length: int = 256
-    min_length: int = 0  # the fewest pieces of a translation, end of sentence included, where its limit allows
-    no_repeat_ngram: int = 0  # no translation repeats a sequence of this many pieces; 0: off
-    top_k: int = 0  # sampling draws from this many of the likeliest pieces; 0: from all
-    top_p: float = 1.0  # sampling draws from the likeliest pieces that together have this probability
+    min_length: int = 0  # the fewest pieces, end of sentence included; what has a lower limit is cut off there
+    no_repeat_ngram: int = 0  # no translation repeats a sequence of this many pieces, but for a forced prefix; 0: off
+    # Sampling draws from the `top_k` likeliest of the pieces that may come (0: all of them), at its temperature, and of
+    # these from the likeliest that together have the probability `top_p`.
+    top_k: int = 0
+    top_p: float = 1.0
     # Pieces that go through the model together, padding included: of sources in a search, of both sides in scoring. A
     # GPU takes more.
     tokens_per_batch: int = 2048

@@ -166,15 +166,16 @@ def _tempered(logits, temperature):
     """(B, V), (B,) -> (B, V), the greatest becomes 0; a temperature that is not positive counts as 1"""
     best = tf.reduce_max(logits, axis=1, keepdims=True)
     positive = tf.where(temperature > 0, temperature, 1.0)[:, None]
-    impossible = (logits == MINUS_INFINITY) | (best == MINUS_INFINITY)
-    return tf.where(impossible, MINUS_INFINITY, (logits - best) / positive)
+    return tf.where(logits == MINUS_INFINITY, MINUS_INFINITY, (logits - best) / positive)
 
 
 def _nucleus(logits, normalisers, top_p):
-    """Minus infinity for all but the first ids that together have probability `top_p`. (B, K) likeliest first, (B,)"""
+    """Minus infinity for all but the first ids that together have probability `top_p`, more than 0.
+
+    (B, K) likeliest first, (B,) -> (B, K)
+    """
     before = tf.cumsum(tf.exp(logits - normalisers[:, None]), axis=1, exclusive=True)  # of the likelier ids
-    first = tf.range(logits.shape[1]) == 0
-    return tf.where(first | (before < top_p), logits, MINUS_INFINITY)
+    return tf.where(before < top_p, logits, MINUS_INFINITY)
 
 
 def _gumbel(seeds, index, size):

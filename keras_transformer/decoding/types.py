@@ -32,7 +32,7 @@ class Steps(NamedTuple):
 
     many: Callable[[], StepFn]
     few: Callable[[], StepFn]  # also for the last sentences of a batch
-    few_rows: int = 0  # a search of no more rows than this, B * W, uses `few` from the beginning
+    few_rows: int = 0  # a search of no more rows than this, B * W, uses `few` from the beginning; not under XLA
     room: Room | None = None  # None: the state has room for all steps
     first_apart: bool = False  # many rows do step 0 before their loop, with one beam a sentence: all are still alike
 

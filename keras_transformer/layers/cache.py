@@ -169,8 +169,9 @@ def _one_by_one(rows, matrix, adj_y=False):
     """
     if rows.dtype.size == 2:  # V3 has no float16 on a CPU; bfloat16 was not measured
         return tf.matmul(rows, matrix, transpose_b=adj_y)
-    y = tf.raw_ops.BatchMatMulV3(x=rows[:, :, :, None], y=matrix[:, :, None], Tout=rows.dtype, adj_y=adj_y)
-    return y[:, :, :, 0]
+    # Not by indexing: a slice takes twice as long, and three constants.
+    x, y = tf.expand_dims(rows, 3), tf.expand_dims(matrix, 2)
+    return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=rows.dtype, adj_y=adj_y), 3)
 
 
 def _with_more(x, more, axis):
