@@ -25,11 +25,12 @@ from keras import ops
 from keras_transformer.config import ConfigError, ModelConfig, plain_number
 from keras_transformer.layers.attention import record_attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
-from keras_transformer.layers.cache import KVCache, kind_for
+from keras_transformer.layers.cache import KVCache
 from keras_transformer.layers.dense import LayerNormalization
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.embedding import LearnedPositions, TokenEmbedding, sinusoidal_positions
 from keras_transformer.layers.masks import causal_mask, neighbourhood_mask, padding_mask
+from keras_transformer.layers.search_caches import kind_for
 from keras_transformer.presets import preset
 
 

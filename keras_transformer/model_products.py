@@ -23,8 +23,8 @@ from keras_transformer.fast.products_in_graph import (
     turned_product,
 )
 from keras_transformer.fast.xla import on_gpu
-from keras_transformer.layers.cache import FewRowsKVCache, GraphKVCache, kind_for
 from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.search_caches import FewRowsKVCache, GraphKVCache, kind_for
 
 
 def search_step(model, loop, few=False, panels=None):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_transformer import model_products
 from keras_transformer.fast import products_by_xla, products_in_graph, strides
-from keras_transformer.layers.cache import FewRowsKVCache
+from keras_transformer.layers.search_caches import FewRowsKVCache
 from keras_transformer.model_products import keep_panels, search_products, search_step, training_products
 from tests.small import BOS, SMALL, S, T, W, sentences, small_model, variant
 

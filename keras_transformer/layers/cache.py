@@ -1,25 +1,17 @@
-"""The projected keys and values of a sequence, and how a search keeps them.
+"""The projected keys and values of a sequence: what attention makes and reads, and a search keeps.
 
-`KVCache` is what attention makes and reads; it works everywhere. Which kind is fastest in a loop depends on what runs
-it, because the same operation costs a graph and XLA differently. So searches have kinds of their own:
-
-    GraphKVCache    for a graph without XLA, as TensorFlow Serving runs it: overwritten in place
-    FewRowsKVCache  the same as a step for few rows reads it: one query at a time, by operations that bypass oneDNN
-    XLAKVCache      for a loop that XLA compiles: keys lie as the product with a query reads them; two arrays for
-                    several beams
+This kind works everywhere. Searches have faster ones, `search_caches.py`.
 """
 
 from typing import NamedTuple, Self
 
 import tensorflow as tf
-from keras import ops
 
 from keras_transformer.fast.gradients import key_product, value_product
-from keras_transformer.fast.products_in_graph import transpose_in_graph
 
 
 class KVCache(NamedTuple):
-    """The projected keys and values of a sequence. This kind is plain: `key` and `value` are what attention makes."""
+    """The projected keys and values of a sequence. `key` and `value` are what attention makes."""
 
     key: tf.Tensor  # (B, H, S, d_k), or as the kind keeps them
     value: tf.Tensor  # (B, H, S, d_v), or as the kind keeps them
@@ -39,7 +31,7 @@ class KVCache(NamedTuple):
 
         A cache that has no slots yet must get at least two steps.
         """
-        return type(self)(*(_with_more(x, steps * width, axis=2) for x in self))
+        return type(self)(*(with_more(x, steps * width, axis=2) for x in self))
 
     def write(self, fresh: "KVCache", index) -> Self:
         """This cache with the W positions of the plain cache `fresh` in its slots from `index` * W on."""
@@ -69,175 +61,14 @@ class KVCache(NamedTuple):
         return tf.transpose(x, (0, 2, 1, 3))
 
 
-class XLAKVCache(KVCache):
-    """A cache for a loop that XLA compiles, where it is updated in place. `key` and `value` are tuples of arrays.
-
-    The keys are (B, H, d_k, S): in a search of one sentence, the product of a few queries with keys of (B, H, S, d_k)
-    takes XLA ten times as long.
-
-    A cache that grows for several beams is two arrays, one after the other, because XLA multiplies by the two at the
-    same time, a thread each. With one array it multiplies by one matrix after the other and divides each among threads.
-    """
-
-    AXES = 3, 2  # of the slots, in keys and in values
-
-    @classmethod
-    def of(cls, cache):
-        return cls((_transposed(cache.key),), (cache.value,))
-
-    def grow(self, steps, width):
-        return type(self)(*(_grown(arrays, steps, width, axis) for arrays, axis in zip(self, self.AXES, strict=True)))
-
-    def write(self, fresh, index):
-        fresh, slot = (_transposed(fresh.key), fresh.value), index * fresh.key.shape[2]
-        parts = zip(self, fresh, self.AXES, strict=True)
-        return type(self)(*(_replaced(arrays, update, slot, axis) for arrays, update, axis in parts))
-
-    def dot_product(self, query):
-        return tf.concat([tf.matmul(query, key) for key in self.key], axis=3)
-
-    def weighted_sum(self, weights):
-        parts = tf.split(weights, [tf.shape(value)[2] for value in self.value], axis=3)
-        return tf.add_n([tf.matmul(*pair) for pair in zip(parts, self.value, strict=True)])
-
-    @property
-    def key_by_position(self):
-        return _transposed(tf.concat(self.key, axis=3))
-
-
-class GraphKVCache(KVCache):
-    """A cache for a loop in a graph without XLA. It is overwritten in place: an older state must not be read again.
-
-    In such a graph `KVCache.write` copies the whole cache; here an operation that XLA does not have writes in place.
-    Where there is one query a sentence, the cache is read without oneDNN, whose batched products are slow in that case.
-    """
-
-    @classmethod
-    def start(cls, batch, heads, slots, widths, dtype):
-        # This op is stateful, so TensorFlow does not merge several of the same shape into one.
-        return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
-
-    def write(self, fresh, index):
-        return type(self)(*(_overwritten(old, new, index) for old, new in zip(self, fresh, strict=True)))
-
-    def dot_product(self, query):
-        return _one_by_one(query, self.key, adj_y=True) if query.shape[2] == 1 else super().dot_product(query)
-
-    def weighted_sum(self, weights):
-        return _one_by_one(weights, self.value) if weights.shape[2] == 1 else super().weighted_sum(weights)
-
-    @staticmethod
-    def swapped(x):
-        if 1 in x.shape[1:3] and None not in x.shape[1:3]:
-            return tf.reshape(x, (-1, x.shape[2], x.shape[1], x.shape[3]))
-        return transpose_in_graph(x, (0, 2, 1, 3))
-
-
-class FewRowsKVCache(GraphKVCache):
-    """A `GraphKVCache` as a step for few rows reads it: by operations that bypass oneDNN.
-
-    oneDNN's take a fixed time however little there is to do: attention of one sentence to 24 keys takes 160 us with
-    them and 67 us without.
-    """
-
-    def dot_product(self, query):
-        return _one_by_one(query, self.key, adj_y=True)
-
-    def weighted_sum(self, weights):
-        return _one_by_one(weights, self.value)
-
-    @staticmethod
-    def softmax(scores):
-        exponentials = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
-        return exponentials / tf.reduce_sum(exponentials, axis=-1, keepdims=True)
-
-
-KINDS = {"any": KVCache, "graph": GraphKVCache, "xla": XLAKVCache}  # by what runs the loop
-
-
-def kind_for(loop):
-    if loop not in KINDS:
-        raise ValueError(f"`loop` must be one of {', '.join(map(repr, KINDS))}. Received: loop={loop!r}.")
-    return KINDS[loop]
-
-
-def _one_by_one(rows, matrix, adj_y=False):
-    """The product of every row with the matrix of its head. (B, H, T, N), (B, H, ., .) -> (B, H, T, .)
-
-    `BatchMatMulV3` computes what `tf.matmul`, which is V2, computes, but is unknown to oneDNN. Rows get an axis of
-    their own: of several together TensorFlow would make larger products, slowly, each divided among all threads.
-    """
-    if rows.dtype.size == 2:  # V3 has no float16 on a CPU; bfloat16 was not measured
-        return tf.matmul(rows, matrix, transpose_b=adj_y)
-    # Not by indexing: a slice takes twice as long, and three constants.
-    x, y = tf.expand_dims(rows, 3), tf.expand_dims(matrix, 2)
-    return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=rows.dtype, adj_y=adj_y), 3)
-
-
-def _with_more(x, more, axis):
+def with_more(x, more, axis):
     """`x` with `more` zeros appended along `axis`."""
     paddings = [[0, 0] for _ in range(4)]
     paddings[axis][1] = more
     return tf.pad(x, paddings)
 
 
-def _grown(arrays, steps, width, axis):
-    """The consecutive arrays with room for `steps` more steps at the end: as two of about equal size, or as one."""
-    whole = _with_more(tf.concat(arrays, axis), steps * width, axis)
-    # One array for 16 bits: on a CPU, XLA turns what `_replaced` reads into float32 and copies the array for that.
-    if width == 1 or whole.dtype.size == 2:
-        return (whole,)
-    size = tf.shape(whole)[axis]
-    half = (size // width + 1) // 2 * width
-    return tuple(tf.split(whole, [half, size - half], axis=axis))
-
-
-def _replaced(arrays, update, slot, axis):
-    """One array, or two consecutive ones, with `update` written from `slot` on, which lies in one of them.
-
-    Both are written to in every step, because in a branch XLA would copy them. The one that is not meant gets a write
-    without effect: the first array what it already holds, the second array `update` in slots that are still empty and
-    will be overwritten before they are read.
-    """
-    *first, last = arrays
-    written = []
-    for array in first:
-        size, place = tf.shape(array)[axis], [0] * 4
-        place[axis] = tf.minimum(slot, size - update.shape[axis])
-        kept = tf.slice(array, place, tf.shape(update))
-        written.append(ops.slice_update(array, place, tf.where(slot < size, update, kept)))
-        slot -= size
-    place = [0] * 4
-    place[axis] = tf.maximum(slot, 0)
-    return (*written, ops.slice_update(last, place, update))  # by an op of XLA's own, which has no gradient
-
-
-def _transposed(x):
-    """(B, H, S, K) -> (B, H, K, S), and back."""
-    return tf.transpose(x, (0, 1, 3, 2))
-
-
-def _written(buffer, update, index):
-    # This op takes an `index` that is known only when it runs. Under XLA the update of a strided slice cannot, and
-    # ops.slice_update is an op of XLA's own.
-    grouped, update = _groups(buffer, update)
-    batch, heads = tf.shape(grouped)[0], grouped.shape[1]
-    places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
-    return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
-
-
-def _overwritten(buffer, update, index):
-    grouped, update = _groups(buffer, update)
-    _, heads, steps, size = grouped.shape
-    rows = tf.shape(grouped)[0] * heads
-    steps = tf.shape(grouped)[2] if steps is None else steps
-    flat = tf.raw_ops.InplaceUpdate(
-        x=tf.reshape(grouped, (-1, size)), i=tf.range(rows) * steps + index, v=tf.reshape(update, (-1, size))
-    )
-    return tf.reshape(flat, tf.shape(buffer))
-
-
-def _groups(buffer, update):
+def groups(buffer, update):
     """Groups the slots that are written together, so that each group is written as one.
 
     (B, H, L, K), (B, H, W, K) -> (B, H, L / W, W * K), (B, H, 1, W * K)
@@ -245,3 +76,12 @@ def _groups(buffer, update):
     (_, heads, slots, size), width = buffer.shape, update.shape[2]
     steps = tf.shape(buffer)[2] // width if slots is None else slots // width
     return tuple(tf.reshape(x, (-1, heads, n, width * size)) for x, n in ((buffer, steps), (update, 1)))
+
+
+def _written(buffer, update, index):
+    # This op takes an `index` that is known only when it runs. Under XLA the update of a strided slice cannot, and
+    # ops.slice_update is an op of XLA's own.
+    grouped, update = groups(buffer, update)
+    batch, heads = tf.shape(grouped)[0], grouped.shape[1]
+    places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
+    return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
