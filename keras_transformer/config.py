@@ -333,7 +333,7 @@ class DecodeConfig(_Section):
     # `data.max_length`; for a model trained on shorter text alone, a lower limit is best here too. Where positions are
     # learned, both sides have at most `model.max_positions`, whatever the limits here.
     max_input_length: int = 256
-    min_length: int = 0  # the fewest pieces, end of sentence included; what has a lower limit is cut off there
+    min_length: int = 0  # the fewest pieces, end of sentence included; one whose limit is lower ends there
     no_repeat_ngram: int = 0  # no translation repeats a sequence of this many pieces, but for a forced prefix; 0: off
     # Sampling draws from the `top_k` likeliest of the pieces that may come (0: all of them), at its temperature, and of
     # these from the likeliest that together have the probability `top_p`.

@@ -1,6 +1,8 @@
 """Several models that translate as one: each piece gets the mean of the probabilities that they give it.
 
-    log P(y_t | ...) = log( 1/n * sum over the members of softmax(logits of a member, of all its ids)[y_t] )
+    log P(y_t | ...) = log( 1/n * sum over the members of softmax(logits of a member)[y_t] )
+
+The softmax is over all ids of the member, also where a search may only write some of them.
 
 An `Ensemble` takes the place of a `Transformer` wherever ids are searched, sampled or scored. What these pass on from
 step to step, memory and cache, is a tuple of what the members have; nothing else knows that there are several.

@@ -22,10 +22,13 @@ def listed(texts, or_pieces=False) -> list:
     return found
 
 
-def encode(tokenizer, texts: list, limit: int, limited_by: str) -> list[list[int]]:
+def encode(tokenizer, texts: list, *, limit: int, limited_by: str) -> list[list[int]]:
     """The ids of the texts, or of their pieces; what is longer than `limit` is cut, the end of sentence kept.
 
     Args:
+        tokenizer: the `Tokenizer` of their side.
+        texts: as `listed` returns them.
+        limit: the most pieces, end of sentence included.
         limited_by: what the limit is called in the warning about a text that is cut.
     """
     encoded = tokenizer.encode([text if isinstance(text, str) else "" for text in texts])
@@ -39,7 +42,7 @@ def encode(tokenizer, texts: list, limit: int, limited_by: str) -> list[list[int
     return found
 
 
-def one_a_text(name, values, texts):
+def one_a_text(name: str, values: np.ndarray, texts: list) -> np.ndarray:
     """One value for every text, where `values` are as many or a single one."""
     if values.shape not in ((), (len(texts),)):
         raise ValueError(f"`{name}` must be one for all texts or one a text, {len(texts)}. Received: {values!r:.80}")

@@ -363,7 +363,7 @@ class Translator:
             name = "model.max_positions"
         elif limit > self.decode.max_input_length:
             name += " + decode.extra_length"
-        return encode(tokenizer, texts, limit, name)
+        return encode(tokenizer, texts, limit=limit, limited_by=name)
 
     # --- ids to ids
 

@@ -2,7 +2,7 @@
 
 Candidates are the last weights, the average of the newest checkpoints (Section 6.1), the moving average, and the best
 checkpoint of the run; the best validation BLEU wins, at a tie, or where nothing is translated, the lower perplexity.
-Only the winner sees the test set.
+Only the winner sees the test set. A model that is finished already is recognised, and left as it is.
 """
 
 import dataclasses
@@ -35,7 +35,9 @@ def candidates(run):
 
 
 def finish(run, step):
-    """Chooses, scores and writes the finished model; returns its metadata."""
+    """Chooses, scores and writes the finished model, unless it is there; returns its metadata."""
+    if is_finished(run, step):
+        return _as_it_is(run)
     scores, weights = {}, candidates(run)
     for name in weights:
         scores[name] = run.judge.verdict(weights[name]).record()
@@ -61,55 +63,6 @@ def finish(run, step):
     _draw(run)
     write_json(run.workdir.metadata_path, metadata)  # last: with it the run is finished
     return metadata
-
-
-def is_finished(run, step):
-    """Whether the finished model is that of `step`, and was judged as it would be now."""
-    metadata = run.workdir.load_metadata() or {}
-    return metadata.get("step") == step and metadata.get("judged_on") == run.judged_on
-
-
-def has_only_the_model(run, state):
-    """Whether there is a finished model and no checkpoint of its last step, from which it could be made again.
-
-    Args:
-        state: of the newest checkpoint, or None.
-    """
-    if not run.workdir.model_path.exists():
-        return False
-    metadata = run.workdir.load_metadata() or {}
-    return state is None or (state["step"] < metadata.get("step", 0) and _is_at_its_end(run, metadata))
-
-
-def accept_the_model(run):
-    """Takes a finished model as it is whose last checkpoints were removed; refuses one of other origin. -> its step"""
-    metadata = run.workdir.load_metadata()
-    if metadata is None or "step" not in metadata:
-        raise WorkdirError(
-            f"A run begins in a new folder, or where its checkpoints are. {run.workdir.path} has a model.keras "
-            "that was not trained there; give another --workdir."
-        )
-    step, train = metadata["step"], run.config.train
-    if not _is_at_its_end(run, metadata):
-        raise WorkdirError(
-            f"Going on after step {step}, where the run was finished, needs a checkpoint; {run.workdir.checkpoints} no "
-            f"longer has one. Received: train.steps={train.steps}, train.patience={train.patience}. To go on from its "
-            f"weights, give another --workdir and train.start_from={run.workdir.path}."
-        )
-    run.take_changes(step)
-    if run.is_chief and not is_finished(run, step):
-        run.say(
-            "It would be judged otherwise now, but the checkpoint of its last step is gone: model, scores and "
-            "export stay as they were; keras-transformer evaluate scores the model, python -m export exports it."
-        )
-    return step
-
-
-def _is_at_its_end(run, metadata):
-    """Whether a run whose model has this metadata has no more to train: it has its steps, or patience ended it."""
-    train, ended_it = run.config.train, metadata.get("patience")
-    by_patience = None not in (train.patience, ended_it) and train.patience <= ended_it
-    return metadata["step"] == train.steps or by_patience
 
 
 def best_of(scores):
@@ -156,3 +109,64 @@ def _draw(run):
         learning_curve(records, run.workdir.curve_path)
     except (ImportError, OSError) as error:
         run.say(f"No {run.workdir.curve_path.name}: {error}")
+
+
+# --- what is finished already
+
+
+def is_finished(run, step):
+    """Whether the finished model is that of `step`, and was judged as it would be now."""
+    metadata = run.workdir.load_metadata() or {}
+    return metadata.get("step") == step and metadata.get("judged_on") == run.judged_on
+
+
+def has_only_the_model(run, step):
+    """Whether there is a finished model and no checkpoint of its last step, from which it could be made again.
+
+    `step` is that of the newest checkpoint, or None.
+    """
+    if not run.workdir.model_path.exists():
+        return False
+    metadata = run.workdir.load_metadata() or {}
+    return step is None or (step < metadata.get("step", 0) and _is_at_its_end(run, metadata))
+
+
+def accept_the_model(run):
+    """Takes a finished model as it is whose last checkpoints were removed; refuses one of other origin.
+
+    -> its step, its metadata
+    """
+    metadata = run.workdir.load_metadata()
+    if metadata is None or "step" not in metadata:
+        raise WorkdirError(
+            f"A run begins in a new folder, or where its checkpoints are. {run.workdir.path} has a model.keras "
+            "that was not trained there; give another --workdir."
+        )
+    step, train = metadata["step"], run.config.train
+    if not _is_at_its_end(run, metadata):
+        raise WorkdirError(
+            f"Going on after step {step}, where the run was finished, needs a checkpoint; {run.workdir.checkpoints} no "
+            f"longer has one. Received: train.steps={train.steps}, train.patience={train.patience}. To go on from its "
+            f"weights, give another --workdir and train.start_from={run.workdir.path}."
+        )
+    run.take_changes(step)
+    if run.is_chief and not is_finished(run, step):
+        run.say(
+            "It would be judged otherwise now, but the checkpoint of its last step is gone: model, scores and "
+            "export stay as they were; keras-transformer evaluate scores the model, python -m export exports it."
+        )
+    return step, _as_it_is(run)
+
+
+def _as_it_is(run):
+    """The metadata of the finished model, which is left alone."""
+    metadata = run.workdir.load_metadata()
+    run.say(f"Finished at step {metadata['step']}: {run.workdir.model_path}")
+    return metadata
+
+
+def _is_at_its_end(run, metadata):
+    """Whether a run whose model has this metadata has no more to train: it has its steps, or patience ended it."""
+    train, ended_it = run.config.train, metadata.get("patience")
+    by_patience = None not in (train.patience, ended_it) and train.patience <= ended_it
+    return metadata["step"] == train.steps or by_patience

@@ -1,13 +1,12 @@
 """The parts of one training run, made in the order in which they need each other."""
 
-import hashlib
 import time
 
 import keras
 import tensorflow as tf
 
 from keras_transformer import evaluation, model_folder
-from keras_transformer.config import PATHS, Config, differences
+from keras_transformer.config import Config
 from keras_transformer.data.batches import BatchPlan
 from keras_transformer.data.digests import digest
 from keras_transformer.data.prepare import prepare
@@ -20,7 +19,7 @@ from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.origin import load_origin
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.validation import Judge
-from keras_transformer.training.workdir import Workdir, WorkdirError
+from keras_transformer.training.workdir import Workdir
 from keras_transformer.translator import Translator
 
 
@@ -29,20 +28,23 @@ class Run:
 
     Args:
         config, workdir, strategy: what is trained, where and on what.
-        check: called by the chief before a run begins, or goes on that is not finished; its error ends the run.
+        check: called by the chief before the run begins, or goes on that is not finished; its error ends the run.
+        deliver: called by the chief once the finished model is there.
 
     Attributes:
         data: the text, as `prepare` returns it.
         plan: the `BatchPlan` of the training set.
         trainee: the model that is trained, with its optimizer.
         judge: what judges its weights.
-        checkpoints: what lies in the workdir of it.
+        checkpoints: the `Checkpoints` of the workdir.
+        is_chief: whether this is the one of several workers that writes.
         origin: the run that a new one starts from, or None.
         changes: what has changed in the configuration of one that goes on.
     """
 
-    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy, *, check=lambda: None):
-        self.config, self.workdir, self.strategy, self.check = config, workdir, strategy, check
+    def __init__(self, config: Config, workdir: Workdir, strategy: tf.distribute.Strategy, *, check=None, deliver=None):
+        self.config, self.workdir, self.strategy = config, workdir, strategy
+        self.check, self.deliver = check or _nothing, deliver or _nothing
         multiply_in_float32()
         if config.train.deterministic:
             add_in_order()
@@ -134,36 +136,6 @@ class Run:
         shapes = "One shape" if len(self.plan.shapes) == 1 else f"{len(self.plan.shapes)} shapes"
         self.say(f"{shapes} of batches, each {how} once: {duration(time.monotonic() - began)}")
 
-    def check_workers(self, step):
-        """Refuses workers with other settings, text or weights: they would train a model that is none of theirs."""
-        settings = self.config.to_dict()
-        for section, fields in PATHS.items():  # the same files may lie elsewhere on another machine
-            for field in fields:
-                del settings[section][field]
-        weights = _hash(self.origin.model) if self.origin else None
-        same = settings, self.data.train.key, step, self.workdir.model_path.exists(), weights
-        if not strategies.is_same(self.strategy, int(digest(same), 16) % 2**53):
-            first = self.workdir.load_config().to_dict() if self.workdir.config_path.exists() else {}
-            others = ", ".join(differences(first, self.config.to_dict())) or "nothing"
-            begins = f", weights {weights[:8]}" if weights else ""
-            raise WorkdirError(
-                "Every worker must have the configuration, the text, the workdir and the run to start from of the "
-                f"first. Received: different ones in some worker. This one is at step {step} with "
-                f"{len(self.data.train):,} pairs (text {self.data.train.key[:8]}{begins}), and differs from "
-                f"{self.workdir.config_path.absolute()} in: {others}."
-            )
-
-    def check_parts(self, plan):
-        """Refuses to go on with other batches than those that the checkpoint was made with, on whatever machine."""
-        if plan != self.plan.state():
-            before, replicas = plan["rows_multiple"], self.strategy.num_replicas_in_sync
-            raise WorkdirError(
-                f"The batches of {self.workdir.path} are made for {before} parts, replicas x train.accumulation; for "
-                f"another number they would differ from here on. Received: {replicas} x "
-                f"{self.config.train.accumulation}. One device makes the same batches with train.strategy=one_device "
-                f"and train.accumulation={before}."
-            )
-
     def take_changes(self, step):
         """Writes the configuration that goes on after `step`, where it has changed."""
         if self.is_chief and self.changes:
@@ -177,9 +149,5 @@ def evenly(items, most):
     return [items[i * len(items) // number] for i in range(number)]
 
 
-def _hash(model):
-    """A hash of the weights of a model."""
-    hashed = hashlib.sha256()
-    for variable in model.weights:
-        hashed.update(variable.numpy())
-    return hashed.hexdigest()
+def _nothing():
+    pass

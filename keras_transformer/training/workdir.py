@@ -29,7 +29,7 @@ from keras_transformer.training.checkpoints import Checkpoints
 
 # What may change when a run goes on, because no step made so far depended on it. Text may lie elsewhere: that of train
 # is compared by its contents, validation and test sets may be others. The numbers of replicas and of micro-batches may
-# change if their product does not, see `Run.check_parts`.
+# change if their product does not, see `Training._check_parts`.
 CHANGEABLE = {
     "data.train", "data.valid", "data.test", "data.bleu_tokenizer", "train.steps", "train.cooldown_steps",
     "train.checkpoint_steps", "train.checkpoint_minutes", "train.keep_checkpoints", "train.average_checkpoints",

@@ -19,7 +19,7 @@ from keras_transformer.training.checkpoints import (
 from keras_transformer.training.step import Trainee
 from keras_transformer.training.variables import set_weights
 from tests.training.batches import random_batches
-from tests.training.runs import fit, make_trainee, values
+from tests.training.trainees import fit, make_trainee, values
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The finished model is whole or absent. (What it consists of: test_trainer.py.)"""
+"""The finished model is the best of its candidates, whole or absent."""
 
 from types import SimpleNamespace
 
@@ -88,10 +88,8 @@ def test_it_is_said_what_the_weights_were_chosen_by(tmp_path, monkeypatch, bleu,
         monkeypatch.setattr(finish, name, lambda *_: None)
     assert finish.finish(run, 5)["validation"] == {"last": {"bleu": bleu, "perplexity": 2.0}}
     assert said in lines[0] and ("BLEU" in lines[1]) == (bleu is not None) and "perplexity 2.000" in lines[1]
-    assert [finish.finish(run, step)["patience"] for step in (5, 6)] == [
-        3,
-        None,
-    ]  # what has ended the run
+    patience = [finish.finish(run, step)["patience"] for step in (5, 6)]
+    assert patience == [3, None]  # what has ended the run
 
 
 @pytest.mark.parametrize(

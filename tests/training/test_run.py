@@ -37,7 +37,7 @@ def test_the_sentences_of_a_validation_come_from_all_over_the_set():
 def test_one_worker_speaks(tmp_path, capsys):
     run = new_run(configuration(), Workdir(tmp_path))
     run.workdir.unlock()
-    assert "device: CPU" in capsys.readouterr().out
+    assert "device: " in capsys.readouterr().out
     run.say("first")
     run.is_chief = False
     run.say("second")

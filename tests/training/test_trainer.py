@@ -195,10 +195,10 @@ def untrained(tmp_path, monkeypatch):
 
 def test_what_is_said_after_training_has_a_line_of_its_own(untrained):
     cleared = []
-    training = Training(untrained[0], {"step": 0})
+    training = Training(untrained[0], None)
     training.journal = SimpleNamespace(begin=lambda: None, clear_line=lambda: cleared.append("line"))
     with pytest.raises(Trained):
-        training._fit()
+        training.go_on()
     assert cleared == ["line"]
 
 

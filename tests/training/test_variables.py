@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.training.variables import named_variables, set_weights
 from tests.training.batches import random_batches
-from tests.training.runs import fit, make_trainee, values
+from tests.training.trainees import fit, make_trainee, values
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
