@@ -243,8 +243,9 @@ class Transformer(keras.Model):
         path = ops.logical_or(cache.path, ops.equal(_range(slots)[None, :], slot[:, None])[None])
         positions = ops.reshape(index, (1,))
         mask = self._restrict(path, positions, _range(slots) // beam_width)
+        place = cache.past[0].place(index, beam_width)
         logits, past = self._decoder_pass(
-            ids, positions, mask, cache.memory, cache.memory_mask, past=cache.past, index=index
+            ids, positions, mask, cache.memory, cache.memory_mask, past=cache.past, place=place
         )
         return logits, cache._replace(past=past, path=path)
 
@@ -265,12 +266,12 @@ class Transformer(keras.Model):
 
     # --- the parts of the pass
 
-    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, *, past=None, index=None):
+    def _decoder_pass(self, ids, positions, mask, memory, memory_mask, *, past=None, place=None):
         vectors = ops.add(self.target_embedding(ids), self._position_vectors(positions, "target"))
         x = self.target_dropout(ops.cast(vectors, self.compute_dtype))
         present = []
         for i, block in enumerate(self.decoder):
-            x, kv = block(x, mask, memory[i], memory_mask, past=past and past[i], index=index)
+            x, kv = block(x, mask, memory[i], memory_mask, past=past and past[i], place=place)
             present.append(kv)
         if self.config.norm == "pre":
             x = self.decoder_norm(x)

@@ -140,8 +140,8 @@ class DecoderBlock(_Block):
         self.feed_forward = self._new_feed_forward("feed_forward")
         self.feed_forward_norm = self._new_add_norm("feed_forward_norm")
 
-    def call(self, x, mask, memory, memory_mask, past=None, index=None):
-        """Decodes a whole target or, with `past`, one step: its positions are written into that cache as step `index`.
+    def call(self, x, mask, memory, memory_mask, past=None, place=None):
+        """Decodes a whole target or, with `past`, one step: its positions are written into that cache at `place`.
 
         `memory` is the output of the encoder (B, S, D), or a KVCache, if it has been projected already. Returns the
         output (B, T, D), and the keys and values that self-attention read: those of `x` itself, written into `past`
@@ -151,7 +151,7 @@ class DecoderBlock(_Block):
             memory = self.cross_attention.project(memory)
         y = self.self_attention_norm.before(x)
         fresh = self.self_attention.project(y, KVCache if past is None else type(past))
-        present = fresh if past is None else past.write(fresh, index)
+        present = fresh if past is None else past.write(fresh, place)
         x = self.self_attention_norm.after(x, self.self_attention.attend(y, present, mask))
         y = self.cross_attention_norm.before(x)
         x = self.cross_attention_norm.after(x, self.cross_attention.attend(y, memory, memory_mask))

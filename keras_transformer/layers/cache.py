@@ -33,9 +33,14 @@ class KVCache(NamedTuple):
         """
         return type(self)(*(with_more(x, steps * width, axis=2) for x in self))
 
-    def write(self, fresh: "KVCache", index) -> Self:
+    def place(self, index, width):
+        """Where `write` puts step `index` of `width` positions. The caches of a decoder have it in common, so it is
+        computed once for all."""
+        return index
+
+    def write(self, fresh: "KVCache", place) -> Self:
         """This cache with the W positions of the plain cache `fresh` in its slots from `index` * W on."""
-        return type(self)(*(_written(old, new, index) for old, new in zip(self, fresh, strict=True)))
+        return type(self)(*(_written(old, new, place) for old, new in zip(self, fresh, strict=True)))
 
     def dot_product(self, query):
         """Q K^T. (B, H, T, d_k) -> (B, H, T, S)"""
@@ -68,7 +73,16 @@ def with_more(x, more, axis):
     return tf.pad(x, paddings)
 
 
-def groups(buffer, update):
+def _written(buffer, update, index):
+    grouped, update = _groups(buffer, update)
+    # This op takes an `index` that is known only when it runs. Under XLA the update of a strided slice cannot, and
+    # ops.slice_update is an op of XLA's own.
+    batch, heads = tf.shape(grouped)[0], grouped.shape[1]
+    places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
+    return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))
+
+
+def _groups(buffer, update):
     """Groups the slots that are written together, so that each group is written as one.
 
     (B, H, L, K), (B, H, W, K) -> (B, H, L / W, W * K), (B, H, 1, W * K)
@@ -76,12 +90,3 @@ def groups(buffer, update):
     (_, heads, slots, size), width = buffer.shape, update.shape[2]
     steps = tf.shape(buffer)[2] // width if slots is None else slots // width
     return tuple(tf.reshape(x, (-1, heads, n, width * size)) for x, n in ((buffer, steps), (update, 1)))
-
-
-def _written(buffer, update, index):
-    # This op takes an `index` that is known only when it runs. Under XLA the update of a strided slice cannot, and
-    # ops.slice_update is an op of XLA's own.
-    grouped, update = groups(buffer, update)
-    batch, heads = tf.shape(grouped)[0], grouped.shape[1]
-    places = tf.stack(tf.meshgrid(tf.range(batch), tf.range(heads), index, indexing="ij"), axis=-1)[:, :, 0]
-    return tf.reshape(tf.tensor_scatter_nd_update(grouped, places, update[:, :, 0]), tf.shape(buffer))

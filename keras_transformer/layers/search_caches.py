@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.fast.products_in_graph import transpose_in_graph
-from keras_transformer.layers.cache import KVCache, groups, with_more
+from keras_transformer.layers.cache import KVCache, with_more
 
 
 class XLAKVCache(KVCache):
@@ -64,8 +64,13 @@ class GraphKVCache(KVCache):
         # This op is stateful, so TensorFlow does not merge several of the same shape into one.
         return cls(*(tf.raw_ops.Empty(shape=(batch, heads, slots, width), dtype=dtype, init=True) for width in widths))
 
-    def write(self, fresh, index):
-        return type(self)(*(_overwritten(old, new, index) for old, new in zip(self, fresh, strict=True)))
+    def place(self, index, width):
+        """The numbers of the rows that are overwritten: of all sentences and heads the one of that step."""
+        batch, heads, slots, _ = tf.unstack(tf.shape(self.key))
+        return tf.range(batch * heads) * (slots // width) + index
+
+    def write(self, fresh, place):
+        return type(self)(*(_overwritten(old, new, place) for old, new in zip(self, fresh, strict=True)))
 
     def dot_product(self, query):
         return _one_by_one(query, self.key, adj_y=True) if query.shape[2] == 1 else super().dot_product(query)
@@ -157,12 +162,7 @@ def _transposed(x):
     return tf.transpose(x, (0, 1, 3, 2))
 
 
-def _overwritten(buffer, update, index):
-    grouped, update = groups(buffer, update)
-    _, heads, steps, size = grouped.shape
-    rows = tf.shape(grouped)[0] * heads
-    steps = tf.shape(grouped)[2] if steps is None else steps
-    flat = tf.raw_ops.InplaceUpdate(
-        x=tf.reshape(grouped, (-1, size)), i=tf.range(rows) * steps + index, v=tf.reshape(update, (-1, size))
-    )
-    return tf.reshape(flat, tf.shape(buffer))
+def _overwritten(buffer, update, place):
+    size = update.shape[2] * update.shape[3]  # of a row: what one sentence and head have of a step
+    rows = tf.raw_ops.InplaceUpdate(x=tf.reshape(buffer, (-1, size)), i=place, v=tf.reshape(update, (-1, size)))
+    return tf.reshape(rows, tf.shape(buffer))

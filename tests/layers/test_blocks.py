@@ -84,7 +84,8 @@ def test_a_decoder_block_that_extends_a_cache_gives_what_it_gives_for_the_whole(
     whole, present = layer(x, mask, memory, memory_mask)
     past, parts = present._replace(key=np.zeros_like(present.key), value=np.zeros_like(present.value)), []
     for t in range(T):
-        part, past = layer(x[:, t : t + 1], mask[:, t : t + 1], memory, memory_mask, past=past, index=t)
+        here, place = slice(t, t + 1), past.place(t, width=1)
+        part, past = layer(x[:, here], mask[:, here], memory, memory_mask, past=past, place=place)
         parts.append(part)
     assert np.allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
     assert np.allclose(past.key, present.key, atol=1e-5) and np.allclose(past.value, present.value, atol=1e-5)

@@ -32,7 +32,8 @@ def test_it_is_filled_in_a_loop(full, jit_compile):
     @tf.function(jit_compile=jit_compile, autograph=False)
     def fill():
         def body(t, cache):
-            return t + 1, cache.write(KVCache(*(tf.gather(part, [t], axis=2) for part in full)), t)
+            fresh = KVCache(*(tf.gather(part, [t], axis=2) for part in full))
+            return t + 1, cache.write(fresh, cache.place(t, width=1))
 
         return tf.while_loop(lambda t, _: t < S, body, (0, KVCache.start(B, H, S, WIDTHS, "float64")))[1]
 

@@ -50,7 +50,8 @@ def test_writing_replaces_those_slots_and_no_others(rng, index, kind):
     before = [np.array(part) for part in old]
 
     def write(old, fresh, index):
-        after = kind.of(old).write(fresh, index)
+        cache = kind.of(old)
+        after = cache.write(fresh, cache.place(index, width=2))
         assert type(after) is kind
         return after.key_by_position, values(after)
 
@@ -65,7 +66,8 @@ def test_a_loop_fills_an_empty_one_slot_by_slot(rng, kind):
 
     def fill():
         def body(t, cache):
-            return t + 1, cache.write(KVCache(*(tf.gather(part, [t], axis=2) for part in full)), t)
+            fresh = KVCache(*(tf.gather(part, [t], axis=2) for part in full))
+            return t + 1, cache.write(fresh, cache.place(t, width=1))
 
         empty = kind.start(B, H, S, WIDTHS, tf.float64)
         filled = tf.while_loop(lambda t, _: t < S, body, (0, empty))[1]
@@ -85,7 +87,7 @@ def test_one_that_grows_from_nothing_keeps_what_is_written(rng, kind, sizes, fir
 
     def write(t, cache):
         fresh = (tf.slice(part, (0, 0, t * width, 0), (B, H, width, part.shape[3])) for part in full)
-        return t + 1, cache.write(KVCache(*fresh), t)
+        return t + 1, cache.write(KVCache(*fresh), cache.place(t, width))
 
     def fill():
         t, cache, has = tf.constant(0), kind.start(B, H, 0, WIDTHS, tf.float64), 0
@@ -118,7 +120,7 @@ def test_caches_of_one_shape_that_are_overwritten_are_not_the_same(rng):
     @tf.function(autograph=False)
     def fill():
         first, second = (GraphKVCache.start(B, H, 8, WIDTHS, tf.float64) for _ in range(2))
-        return first.write(fresh, 1), second
+        return first.write(fresh, first.place(1, width=2)), second
 
     written, untouched = fill()
     assert np.array_equal(written.key[:, :, 2:4], fresh.key) and np.array_equal(written.value[:, :, 2:4], fresh.value)
